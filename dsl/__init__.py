@@ -1,0 +1,1 @@
+"""WHAT: pure descriptions of topologies; no I/O, no threads."""

@@ -1,0 +1,224 @@
+"""Cogrouping: several grouped streams folded into one table, each by its own function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, overload
+
+from headwater.dsl import ops
+from headwater.dsl.camel import CamelCase
+from headwater.dsl.graph import GraphNode, TableNode
+from headwater.dsl.ops import Function, Op
+from headwater.dsl.serde import Serde
+from headwater.dsl.stores import StoreDescription
+from headwater.dsl.suppliers import AggregateTable, CogroupedTable
+from headwater.dsl.table import KTable
+from headwater.dsl.windowed import Windows, grace_of, window_store, windowed_key, windowed_op
+from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+if TYPE_CHECKING:
+    from headwater.dsl.builder import StreamsBuilder
+    from headwater.dsl.grouped import KGroupedStream
+    from headwater.dsl.topology import StoreSpec
+
+Groups = dict["KGroupedStream", Function]
+_AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
+
+
+class CogroupedKStream(CamelCase):
+    """Grouped streams on their way into one table."""
+
+    def __init__(self, builder: StreamsBuilder, groups: Groups, parents: dict[KGroupedStream, GraphNode]) -> None:
+        self._builder = builder
+        self._groups = groups
+        self._parents = parents  # shared by everything made from this: a group is repartitioned once
+
+    def cogroup(self, grouped: KGroupedStream, f: Function) -> CogroupedKStream:
+        """Fold another grouped stream in, by `f(key, value, aggregate)`.
+
+        >>> from headwater import StreamsBuilder
+        >>> builder = StreamsBuilder()
+        >>> both = (builder.stream("a").group_by_key().cogroup(lambda k, v, total: total + v)
+        ...     .cogroup(builder.stream("b").group_by_key(), lambda k, v, total: total - v))
+        """
+        return CogroupedKStream(self._builder, {**self._groups, grouped: f}, self._parents)
+
+    def aggregate(
+        self,
+        init: Function,
+        *,
+        store: str | StoreDescription | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """One aggregate per key over all the streams, from `init()`.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> (builder.stream("a").group_by_key().cogroup(lambda k, v, total: total + v)
+        ...     .cogroup(builder.stream("b").group_by_key(), lambda k, v, total: total - v)
+        ...     .aggregate(lambda: 0).to_stream().to("out"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("a").send("k", 5, at=0)
+        ...     driver.input("b").send("k", 2, at=1)
+        ...     [record.value for record in driver.output("out").read_all()]
+        [5, 3]
+        """
+        materialized = self._builder.materialized(store, _AGGREGATE, key, value)
+        defaults = self._builder.default_key, self._builder.default_value
+        return self._table(
+            init,
+            name,
+            materialized.queryable,
+            lambda step: materialized.key_value(*defaults),
+            lambda f, store, send_old: ops.Aggregate(store, init, f, send_old),
+            materialized.key,
+            materialized.value,
+            output_versioned=materialized.versioned,
+        )
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream: ...
+    @overload
+    def windowed_by(self, windows: TimeWindows | UnlimitedWindows | SlidingWindows) -> WindowedCogroupedKStream: ...
+    def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream | SessionWindowedCogroupedKStream:
+        """Fold per window of time; lateness is judged for each stream by its own stream time.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows
+        >>> windowed = (StreamsBuilder().stream("a").group_by_key().cogroup(lambda k, v, total: total + v)
+        ...     .windowed_by(TimeWindows.of(timedelta(minutes=1))))
+        """
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedCogroupedKStream(self, windows)
+        return WindowedCogroupedKStream(self, windows)
+
+    def _windowed(
+        self,
+        windows: Windows,
+        init: Function,
+        merge: Function | None,
+        store: str | StoreDescription | None,
+        key: Serde | None,
+        value: Serde | None,
+        name: str | None,
+    ) -> KTable:
+        builder = self._builder
+        materialized = builder.materialized(store, _AGGREGATE, key, value)
+        return self._table(
+            init,
+            name,
+            materialized.queryable,
+            lambda step: window_store(builder, step, materialized, windows, False),
+            lambda f, store, send_old: windowed_op(windows, store, init, f, merge, False, send_old),
+            windowed_key(builder, materialized.key, windows),
+            materialized.value,
+            grace_ms=grace_of(windows),
+        )
+
+    def _table(
+        self,
+        init: Function,
+        name: str | None,
+        queryable: bool,
+        make_spec: Callable[[str], StoreSpec],
+        make: Callable[[Function, str, bool], Op],
+        key: Serde | None,
+        value: Serde | None,
+        *,
+        output_versioned: bool | None = None,
+        grace_ms: int | None = None,
+    ) -> KTable:
+        builder = self._builder
+        spec = make_spec(name or "cogroup")
+        builder.check(name or "cogroup", init, 0)
+        self._repartition(spec.name, queryable)
+        nodes: list[GraphNode] = []
+        tables: list[AggregateTable] = []
+        for number, (grouped, f) in enumerate(self._groups.items()):
+            step = builder.suffixed(name, f"-cogroup-agg-{number}", _AGGREGATE)
+            builder.check(step, f, 3)
+            table = AggregateTable(spec, lambda store, send_old, f=f: make(f, store, send_old))  # type: ignore[misc]
+            node = TableNode(step, table)
+            node.output_versioned, node.grace_ms = output_versioned, grace_ms
+            builder.add(self._parents[grouped], node)
+            nodes.append(node)
+            tables.append(table)
+        merge = builder.suffixed(name, "-cogroup-merge", "COGROUPKSTREAM-MERGE-")
+        together = CogroupedTable(tables)
+        merged = TableNode(merge, together)
+        builder.add(nodes, merged)
+        sources = frozenset().union(*(self._sources(grouped) for grouped in self._groups))
+        return KTable(builder, merged, merge, key, value, sources, together)
+
+    def _sources(self, grouped: KGroupedStream) -> frozenset[str]:
+        return frozenset({self._parents[grouped].name}) if grouped._repartition else grouped._sources
+
+    def _repartition(self, store: str, queryable: bool) -> None:
+        for grouped in self._groups:
+            if not grouped._repartition:
+                self._parents[grouped] = grouped._node
+                continue
+            stem = grouped._given if grouped._given is not None else store
+            named = grouped._given is not None or queryable
+            repartition = self._builder.repartition(stem, grouped._key, grouped._value, named)
+            if grouped not in self._parents:
+                self._builder.add(grouped._node, repartition)
+                self._parents[grouped] = repartition
+        self._builder.copartition(*(self._sources(grouped) for grouped in self._groups))
+
+
+class WindowedCogroupedKStream(CamelCase):
+    """Cogrouped streams per time window."""
+
+    def __init__(self, cogrouped: CogroupedKStream, windows: Windows) -> None:
+        self._cogrouped = cogrouped
+        self._windows = windows
+
+    def aggregate(
+        self,
+        init: Function,
+        *,
+        store: str | StoreDescription | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """One aggregate per key and window over all the streams, from `init()`.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows
+        >>> table = (StreamsBuilder().stream("a").group_by_key().cogroup(lambda k, v, total: total + v)
+        ...     .windowed_by(TimeWindows.of(timedelta(minutes=1))).aggregate(lambda: 0, store="totals"))
+        """
+        return self._cogrouped._windowed(self._windows, init, None, store, key, value, name)
+
+
+class SessionWindowedCogroupedKStream(CamelCase):
+    """Cogrouped streams per session."""
+
+    def __init__(self, cogrouped: CogroupedKStream, windows: SessionWindows) -> None:
+        self._cogrouped = cogrouped
+        self._windows = windows
+
+    def aggregate(
+        self,
+        init: Function,
+        *,
+        merge: Function,
+        store: str | StoreDescription | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """One aggregate per key and session over all the streams; `merge(key, a, b)` joins sessions.
+
+        >>> from datetime import timedelta
+        >>> from headwater import SessionWindows, StreamsBuilder
+        >>> table = (StreamsBuilder().stream("a").group_by_key().cogroup(lambda k, v, total: total + v)
+        ...     .windowed_by(SessionWindows.of(timedelta(minutes=1)))
+        ...     .aggregate(lambda: 0, merge=lambda k, a, b: a + b, store="totals"))
+        """
+        self._cogrouped._builder.check(name or "cogroup", merge, 3)
+        return self._cogrouped._windowed(self._windows, init, merge, store, key, value, name)

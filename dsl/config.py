@@ -1,0 +1,294 @@
+"""Config: the choices that hold for a whole application, and their Kafka Streams spellings. It owns defaults and
+checks; what a setting does is described where it is used."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from headwater.dsl.callables import check
+from headwater.dsl.durations import checked_ms, to_ms
+from headwater.dsl.records import Headers
+from headwater.errors import TopologyError
+
+__all__ = ["Config", "ErrorContext", "ErrorHandler", "ErrorResponse", "Optimize", "optimizations"]
+
+ErrorResponse: TypeAlias = Literal["fail", "skip", "dead-letter"]
+Optimize: TypeAlias = bool | Iterable[str]
+
+_RESPONSES = ("fail", "skip", "dead-letter")
+_OPTIMIZATIONS = frozenset({"reuse-source-topics", "merge-repartition-topics", "self-join"})
+_HANDLERS = ("on_deserialization_error", "on_processing_error", "on_production_error")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorContext:
+    """What went wrong and where: given to an error handler, which answers "fail", "skip" or "dead-letter".
+
+    `key` and `value` are bytes when they could not be read, and the step's input or output otherwise; topic, partition
+    and offset are those of the source record, None in a punctuator. `function` is the user's, as module:line.
+    """
+
+    kind: Literal["deserialization", "processing", "production"]
+    step: str
+    error: BaseException
+    key: Any = None
+    value: Any = None
+    timestamp: int | None = None
+    headers: Headers = ()
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    function: str | None = None
+    task_id: str | None = None
+
+
+ErrorHandler: TypeAlias = ErrorResponse | Callable[[ErrorContext], ErrorResponse]
+
+
+def optimizations(optimize: Optimize) -> frozenset[str]:
+    """The names of the optimizations that are on: all for True, none for False, those given otherwise.
+
+    >>> sorted(optimizations({"self-join"})), len(optimizations(True)), len(optimizations(False))
+    (['self-join'], 3, 0)
+    """
+    if isinstance(optimize, bool):
+        return _OPTIMIZATIONS if optimize else frozenset()
+    known = ", ".join(sorted(_OPTIMIZATIONS))
+    if isinstance(optimize, str) or not isinstance(optimize, Iterable):
+        raise TopologyError([f"optimize must be True, False or a set of {known}, but is {optimize!r}"])
+    names = list(optimize)
+    unknown = [name for name in names if name not in _OPTIMIZATIONS]
+    if unknown:
+        raise TopologyError([f"optimize has no {name!r}: choose from {known}" for name in unknown])
+    return frozenset(names)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_app_id(value: object) -> bool:
+    # The second part keeps "." and ".." out: the id is a directory's name too.
+    return isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z0-9._-]+", value)) and value.strip(".") != ""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of an application; every fault in them is raised at once, as a TopologyError.
+
+    - `app_id`: the stem of internal topics, of state directories and of the consumer group.
+    - `cache_bytes`: the record cache, which folds updates of a key until the commit; 0 emits every update.
+    - `commit_interval`: time between commits; 100 ms when exactly once, otherwise 30 s.
+    - `optimize`: as in `StreamsBuilder.build`.
+    - `join_emit_interval`, `window_emit_interval`: how often, by wall clock, left and outer joins and emit-on-close
+      windows look for what has closed.
+    - `max_task_idle`: how long a task waits for an input that is empty; None never waits.
+    - `on_…_error`: "fail", "skip", "dead-letter" or a function of an ErrorContext that answers one of these.
+    - `dead_letters`, `late`: the topics for bad and for late records.
+    - `unmapped`: the keys that `from_kafka` has no counterpart for.
+
+    >>> from headwater import Config
+    >>> Config("revenue", on_processing_error="dead-letter", dead_letters="revenue-errors").commit_interval_ms
+    100
+    """
+
+    app_id: str = "headwater"
+    _: KW_ONLY
+    cache_bytes: int = 0
+    commit_interval: timedelta | None = None
+    exactly_once: bool = True
+    optimize: Optimize = False
+    join_emit_interval: timedelta = timedelta(seconds=1)
+    window_emit_interval: timedelta = timedelta(seconds=1)
+    max_task_idle: timedelta | None = timedelta(0)
+    on_deserialization_error: ErrorHandler = "fail"
+    on_processing_error: ErrorHandler = "fail"
+    on_production_error: ErrorHandler = "fail"
+    dead_letters: str | None = None
+    late: str | None = None
+    state_dir: str | os.PathLike[str] = ".headwater"
+    unmapped: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        faults = [
+            f"Config: {argument} must be {wanted}, but is {getattr(self, argument)!r}"
+            for argument, good, wanted in (
+                ("app_id", _is_app_id(self.app_id), "letters, digits, '.', '_' and '-', as topic names begin with it"),
+                ("cache_bytes", type(self.cache_bytes) is int and self.cache_bytes >= 0, "a number from 0 on"),
+                ("exactly_once", self.exactly_once in (True, False), "True or False"),
+                ("dead_letters", self.dead_letters is None or _is_text(self.dead_letters), "a topic's name"),
+                ("late", self.late is None or _is_text(self.late), "a topic's name"),
+                ("state_dir", isinstance(self.state_dir, str | os.PathLike), "a path"),
+            )
+            if not good
+        ]
+        for argument in ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle"):
+            duration = getattr(self, argument)
+            if duration is not None or argument.endswith("emit_interval"):
+                checked_ms(f"Config: {argument}", duration, faults)
+        try:
+            names = optimizations(self.optimize)
+            if not isinstance(self.optimize, bool):
+                object.__setattr__(self, "optimize", names)
+        except TopologyError as error:
+            faults += [f"Config: {fault}" for fault in error.faults]
+        for argument in _HANDLERS:
+            self._check_handler(argument, getattr(self, argument), faults)
+        if faults:
+            raise TopologyError(faults)
+
+    def _check_handler(self, argument: str, handler: object, faults: list[str]) -> None:
+        if callable(handler):
+            try:
+                check(handler, 1)
+            except ValueError as fault:
+                faults.append(f"Config: {argument}: {fault}")
+        elif handler not in _RESPONSES:
+            faults.append(
+                f'Config: {argument} must be "fail", "skip", "dead-letter" or a function of an ErrorContext, '
+                f"but is {handler!r}"
+            )
+        elif handler == "dead-letter" and self.dead_letters is None:
+            faults.append(f'Config: {argument}="dead-letter" needs a topic: give dead_letters="…"')
+
+    @property
+    def commit_interval_ms(self) -> int:
+        """Milliseconds between commits; Kafka Streams' default for the guarantee if none was given."""
+        if self.commit_interval is None:
+            return 100 if self.exactly_once else 30_000
+        return to_ms(self.commit_interval)
+
+    @property
+    def join_emit_interval_ms(self) -> int:
+        """Milliseconds of wall clock between two looks of a join for unmatched records."""
+        return to_ms(self.join_emit_interval)
+
+    @property
+    def window_emit_interval_ms(self) -> int:
+        """Milliseconds of wall clock between two looks of an emit-on-close step for closed windows."""
+        return to_ms(self.window_emit_interval)
+
+    @property
+    def max_task_idle_ms(self) -> int:
+        """Milliseconds a task waits for an empty input; -1 never waits."""
+        return -1 if self.max_task_idle is None else to_ms(self.max_task_idle)
+
+    @staticmethod
+    def from_kafka(settings: Mapping[str, Any]) -> "Config":
+        """The Config that Kafka Streams' own settings ask for; what they leave out keeps Headwater's default.
+
+        Numbers may be text, handlers are given by class name. Keys and handlers without a counterpart are listed in
+        `unmapped`.
+
+        >>> from headwater import Config
+        >>> config = Config.from_kafka({"application.id": "a", "commit.interval.ms": "200", "num.stream.threads": 2})
+        >>> config.app_id, config.commit_interval_ms, config.unmapped
+        ('a', 200, ('num.stream.threads',))
+        """
+        given: dict[str, Any] = {}
+        unmapped: list[str] = []
+        faults: list[str] = []
+        dead_letters = settings.get("errors.dead.letter.queue.topic.name") is not None
+        # Sorted by rank: where Kafka Streams renamed a key, the newer one is read last and wins.
+        for key in sorted(settings, key=lambda key: key not in _OLDER):
+            value = settings[key]
+            if key not in _KEYS:
+                unmapped.append(key)
+                continue
+            argument, read = _KEYS[key]
+            if value is None:
+                continue
+            try:
+                given[argument] = read(value)
+            except KeyError:
+                unmapped.append(key)
+            except (TypeError, ValueError) as error:
+                faults.append(f"Config.from_kafka: {key}={value!r}: {error}")
+        if faults:
+            raise TopologyError(faults)
+        if dead_letters:
+            # Kafka Streams' stock handlers send what they skip to the dead letter topic as soon as there is one.
+            given |= {argument: "dead-letter" for argument in _HANDLERS if given.get(argument) == "skip"}
+        in_order = tuple(key for key in settings if key in unmapped)
+        return Config(**given, unmapped=in_order)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError("a whole number is needed")
+    return int(value)
+
+
+def _milliseconds(value: Any) -> timedelta:
+    return timedelta(milliseconds=_number(value))
+
+
+def _idle(value: Any) -> timedelta | None:
+    ms = _number(value)
+    return None if ms < 0 else timedelta(milliseconds=ms)
+
+
+def _guarantee(value: Any) -> bool:
+    if value == "at_least_once":
+        return False
+    if value in ("exactly_once_v2", "exactly_once", "exactly_once_beta"):
+        return True
+    raise ValueError("at_least_once or exactly_once_v2 is needed")
+
+
+def _optimization(value: Any) -> bool | frozenset[str]:
+    if isinstance(value, bool):
+        return value
+    names = [name.strip() for name in str(value).split(",")]
+    if len(names) == 1 and names[0] in ("all", "none"):
+        return names[0] == "all"
+    unknown = [name for name in names if name not in _KAFKA_OPTIMIZATIONS]
+    if unknown:
+        raise ValueError(f"all, none, or a list of {', '.join(_KAFKA_OPTIMIZATIONS)} is needed")
+    return frozenset(_KAFKA_OPTIMIZATIONS[name] for name in names)
+
+
+def _handler(value: Any) -> str:
+    return _KAFKA_HANDLERS[str(value).rpartition(".")[2]]
+
+
+_KAFKA_OPTIMIZATIONS = {
+    "reuse.ktable.source.topics": "reuse-source-topics",
+    "merge.repartition.topics": "merge-repartition-topics",
+    "single.store.self.join": "self-join",
+}
+_KAFKA_HANDLERS = {
+    "LogAndFailExceptionHandler": "fail",
+    "LogAndContinueExceptionHandler": "skip",
+    "LogAndFailProcessingExceptionHandler": "fail",
+    "LogAndContinueProcessingExceptionHandler": "skip",
+    "DefaultProductionExceptionHandler": "fail",
+}
+_OLDER = frozenset(
+    {
+        "cache.max.bytes.buffering",
+        "default.deserialization.exception.handler",
+        "default.production.exception.handler",
+    }
+)
+_KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "application.id": ("app_id", str),
+    "statestore.cache.max.bytes": ("cache_bytes", _number),
+    "cache.max.bytes.buffering": ("cache_bytes", _number),
+    "commit.interval.ms": ("commit_interval", _milliseconds),
+    "processing.guarantee": ("exactly_once", _guarantee),
+    "topology.optimization": ("optimize", _optimization),
+    "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__": ("join_emit_interval", _milliseconds),
+    "__emit.interval.ms.kstreams.windowed.aggregation__": ("window_emit_interval", _milliseconds),
+    "max.task.idle.ms": ("max_task_idle", _idle),
+    "deserialization.exception.handler": ("on_deserialization_error", _handler),
+    "default.deserialization.exception.handler": ("on_deserialization_error", _handler),
+    "processing.exception.handler": ("on_processing_error", _handler),
+    "production.exception.handler": ("on_production_error", _handler),
+    "default.production.exception.handler": ("on_production_error", _handler),
+    "errors.dead.letter.queue.topic.name": ("dead_letters", str),
+    "state.dir": ("state_dir", str),
+}

@@ -1,0 +1,214 @@
+"""Grouped streams: records brought together by key, ready to be folded into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
+
+from headwater.dsl import ops
+from headwater.dsl.camel import CamelCase
+from headwater.dsl.graph import GraphNode, RepartitionNode, TableNode
+from headwater.dsl.ops import Function, Op
+from headwater.dsl.serde import Int64, Serde
+from headwater.dsl.stores import StoreDescription
+from headwater.dsl.suppliers import AggregateTable
+from headwater.dsl.table import KTable
+from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+if TYPE_CHECKING:
+    from headwater.dsl.builder import Materialized, StreamsBuilder
+    from headwater.dsl.cogrouped import CogroupedKStream
+    from headwater.dsl.topology import StoreSpec
+    from headwater.dsl.windowed import SessionWindowedKStream, WindowedKStream
+
+
+def zero() -> int:
+    """Where a count begins."""
+    return 0
+
+
+def plus_one(key: Any, value: Any, count: int) -> int:
+    """A count with one more record."""
+    return count + 1
+
+
+class KGroupedStream(CamelCase):
+    """A stream grouped by key."""
+
+    def __init__(
+        self,
+        builder: StreamsBuilder,
+        node: GraphNode,
+        name: str,
+        key: Serde | None,
+        value: Serde | None,
+        sources: frozenset[str],
+        repartition: bool,
+        given: str | None,
+    ) -> None:
+        self._builder = builder
+        self._node = node
+        self._name = name
+        self._key = key
+        self._value = value
+        self._sources = sources
+        self._repartition = repartition
+        self._given = given  # the user's name for the grouping: the stem of its repartition topic
+        self._repartition_node: RepartitionNode | None = None
+
+    def count(self, *, store: str | StoreDescription | None = None, name: str | None = None) -> KTable:
+        """The number of records per key; null keys and null values are dropped and counted as such.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").group_by_key().count(store="counts").to_stream().to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     for n in range(3):
+        ...         driver.input("in").send("k", n, at=n)
+        ...     driver.store("counts").get("k")
+        3
+        """
+        self._burn_unnamed(store)
+        return self._aggregate("KSTREAM-AGGREGATE-", store, name, zero, plus_one, self._key, Int64())
+
+    def reduce(self, f: Function, *, store: str | StoreDescription | None = None, name: str | None = None) -> KTable:
+        """The values per key, folded by `f(aggregate, value)`; the first is taken as it is, None deletes.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").group_by_key().reduce(max, store="highest").to_stream().to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     for n in (3, 8, 5):
+        ...         driver.input("in").send("k", n, at=0)
+        ...     driver.store("highest").get("k")
+        8
+        """
+        return self._aggregate("KSTREAM-REDUCE-", store, name, None, f, self._key, self._value)
+
+    def aggregate(
+        self,
+        init: Function,
+        f: Function,
+        *,
+        store: str | StoreDescription | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """The records per key, folded by `f(key, value, aggregate)` from `init()`; None deletes.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> (builder.stream("in").group_by_key()
+        ...     .aggregate(list, lambda key, value, seen: seen + [value]).to_stream().to("out"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 1, at=0)
+        ...     driver.input("in").send("k", 2, at=1)
+        ...     [record.value for record in driver.output("out").read_all()]
+        [[1], [1, 2]]
+        """
+        return self._aggregate("KSTREAM-AGGREGATE-", store, name, init, f, key or self._key, value)
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream: ...
+    @overload
+    def windowed_by(self, windows: TimeWindows | UnlimitedWindows | SlidingWindows) -> WindowedKStream: ...
+    def windowed_by(self, windows: Any) -> Any:
+        """Fold the records of each key per window of time.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> (builder.stream("in").group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=10)))
+        ...     .count().to_stream().to("out"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", "x", at=12_000)
+        ...     driver.output("out").read_all()
+        [Record(key=Windowed(key='k', start=10000, end=20000), value=1, timestamp=12000, headers=())]
+        """
+        from headwater.dsl.windowed import SessionWindowedKStream, WindowedKStream
+
+        return (SessionWindowedKStream if isinstance(windows, SessionWindows) else WindowedKStream)(self, windows)
+
+    def cogroup(self, f: Function) -> CogroupedKStream:
+        """Begin to fold several grouped streams into one table; this one by `f(key, value, aggregate)`.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> views, clicks = (builder.stream(topic).group_by_key() for topic in ("views", "clicks"))
+        >>> _ = (views.cogroup(lambda key, view, total: total + 1)
+        ...     .cogroup(clicks, lambda key, click, total: total + 10).aggregate(lambda: 0, store="scores"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("views").send("ad", "v", at=0)
+        ...     driver.input("clicks").send("ad", "c", at=1)
+        ...     driver.store("scores").get("ad")
+        11
+        """
+        from headwater.dsl.cogrouped import CogroupedKStream
+
+        return CogroupedKStream(self._builder, {}, {}).cogroup(self, f)
+
+    # ---- how aggregates are built, also for windows and cogroups -----------------------------------------------
+
+    def _burn_unnamed(self, store: str | StoreDescription | None) -> None:
+        # Kafka Streams burns one more number for count(Materialized) without a name.
+        if isinstance(store, StoreDescription) and store.name is None:
+            self._builder.new_name("KSTREAM-AGGREGATE-STATE-STORE-")
+
+    def _aggregate(
+        self,
+        prefix: str,
+        store: str | StoreDescription | None,
+        name: str | None,
+        init: Function | None,
+        f: Function,
+        key: Serde | None,
+        value: Serde | None,
+    ) -> KTable:
+        builder = self._builder
+        materialized = builder.materialized(store, prefix, key, value)
+        key, value = materialized.key, materialized.value
+        name = builder.named(name, prefix)
+        self._check_functions(name, init, f)
+        spec = materialized.key_value(key or builder.default_key, value or builder.default_value)
+        return self._table(
+            name,
+            materialized,
+            spec,
+            lambda store, send_old: ops.Aggregate(store, init, f, send_old),
+            key,
+            value,
+            output_versioned=materialized.versioned,
+        )
+
+    def _check_functions(self, step: str, init: Function | None, f: Function) -> None:
+        if init is not None:
+            self._builder.check(step, init, 0)
+        self._builder.check(step, f, 3 if init is not None else 2)
+
+    def _table(
+        self,
+        name: str,
+        materialized: Materialized,
+        spec: StoreSpec,
+        make: Callable[[str, bool], Op],
+        key: Serde | None,
+        value: Serde | None,
+        *,
+        output_versioned: bool = False,
+        grace_ms: int | None = None,
+    ) -> KTable:
+        parent, sources = self._node, self._sources
+        if self._repartition:
+            stem = self._given if self._given is not None else materialized.name
+            named = self._given is not None or materialized.queryable
+            repartition = self._builder.repartition(stem, self._key, self._value, named)
+            if self._repartition_node is None or self._given is None:
+                self._repartition_node = repartition
+            self._builder.add(parent, self._repartition_node)
+            parent, sources = self._repartition_node, frozenset({repartition.name})
+        table = AggregateTable(spec, make)
+        node = TableNode(name, table)
+        node.output_versioned, node.grace_ms = output_versioned, grace_ms
+        self._builder.add(parent, node)
+        return KTable(self._builder, node, name, key, value, sources, table)

@@ -1,0 +1,269 @@
+"""Windowed groups: aggregates per key and window of time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from headwater.dsl import ops
+from headwater.dsl.camel import CamelCase
+from headwater.dsl.grouped import plus_one, zero
+from headwater.dsl.ops import Function, Op
+from headwater.dsl.serde import Int64, Serde, SessionWindowed, TimeWindowed
+from headwater.dsl.stores import Session, StoreDescription, Window
+from headwater.dsl.topology import StoreSpec
+from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+if TYPE_CHECKING:
+    from headwater.dsl.builder import Materialized, StreamsBuilder
+    from headwater.dsl.grouped import KGroupedStream
+    from headwater.dsl.table import KTable
+
+Windows = TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows
+
+
+def window_store(
+    builder: StreamsBuilder, step: str, materialized: Materialized, windows: Windows, on_close: bool
+) -> StoreSpec:
+    """The store of a windowed aggregate: as long as its windows may still change, or longer if asked for."""
+    if isinstance(windows, SessionWindows):
+        size_ms, least = 0, windows.gap_ms + windows.grace_ms
+        needs = "the gap plus the grace"
+    elif isinstance(windows, SlidingWindows):
+        size_ms, least = windows.difference_ms, 2 * windows.difference_ms + windows.grace_ms
+        needs = "twice the time difference plus the grace"
+    else:
+        size_ms, least = windows.size_ms, windows.size_ms + windows.grace_ms
+        needs = "the window size plus the grace"
+    description = materialized.description or StoreDescription()
+    retention_ms = least
+    if isinstance(description, Window | Session):
+        retention_ms = least if description.retention_ms is None else description.retention_ms
+        if retention_ms < least:
+            builder.fault(
+                step, f"store {materialized.name!r}: retention must be at least {needs}: {least} ms, not {retention_ms}"
+            )
+    if isinstance(description, Window) and description.size_ms not in (None, size_ms):
+        builder.fault(
+            step,
+            f"store {materialized.name!r}: size is {description.size_ms} ms, but the windows' own is {size_ms} ms: "
+            "leave it out",
+        )
+    session = isinstance(windows, SessionWindows)
+    return StoreSpec(
+        "session" if session else "window",
+        materialized.name,
+        materialized.key or builder.default_key,
+        materialized.value or builder.default_value,
+        timestamped=not session,
+        retention_ms=retention_ms,
+        size_ms=size_ms,
+        on_close=on_close,
+        cached=description.cached is not False and not on_close,
+        changelog=description.changelog,
+        memory=description.memory,
+    )
+
+
+def windowed_key(builder: StreamsBuilder, key: Serde | None, windows: Windows) -> Serde:
+    """The serde of the result's Windowed keys."""
+    key = key or builder.default_key
+    if isinstance(windows, SessionWindows):
+        return SessionWindowed(key)
+    size_ms = windows.difference_ms if isinstance(windows, SlidingWindows) else windows.size_ms
+    return TimeWindowed.of_ms(key, size_ms)
+
+
+def grace_of(windows: Windows) -> int:
+    """How long after a window's end its results may still change."""
+    return windows.grace_ms + (windows.gap_ms if isinstance(windows, SessionWindows) else 0)
+
+
+def windowed_op(
+    windows: Windows,
+    store: str,
+    init: Function | None,
+    f: Function,
+    merge: Function | None,
+    on_close: bool,
+    send_old: bool,
+) -> Op:
+    """The operator for this kind of windows."""
+    if isinstance(windows, SessionWindows):
+        return ops.SessionAggregate(store, windows, init, f, merge, on_close, send_old)
+    if isinstance(windows, SlidingWindows):
+        return ops.SlidingWindowAggregate(store, windows, init, f, on_close, send_old)
+    return ops.TimeWindowAggregate(store, windows, init, f, on_close, send_old)
+
+
+class _Windowed(CamelCase):
+    def __init__(self, grouped: KGroupedStream, windows: Windows, on_close: bool = False) -> None:
+        self._grouped = grouped
+        self._windows = windows
+        self._on_close = on_close
+
+    def count(self, *, store: str | StoreDescription | None = None, name: str | None = None) -> KTable:
+        """The number of records per key and window; null values count, null keys are dropped and counted as such.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> counts = (builder.stream("in").group_by_key()
+        ...     .windowed_by(TimeWindows.of(timedelta(seconds=10))).count(store="counts"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", "x", at=12_000)
+        ...     list(driver.store("counts").all())
+        [(Windowed(key='k', start=10000, end=20000), 1)]
+        """
+        self._grouped._burn_unnamed(store)
+        merge = _add_counts if isinstance(self._windows, SessionWindows) else None
+        return self._aggregate("KSTREAM-AGGREGATE-", store, name, zero, plus_one, merge, self._grouped._key, Int64())
+
+    def reduce(self, f: Function, *, store: str | StoreDescription | None = None, name: str | None = None) -> KTable:
+        """The values per key and window, folded by `f(aggregate, value)`; the first is taken as it is.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> (builder.stream("in").group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=10)))
+        ...     .reduce(max).to_stream().to("out"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 3, at=12_000)
+        ...     [record.value for record in driver.output("out").read_all()]
+        [3]
+        """
+        grouped = self._grouped
+        return self._aggregate("KSTREAM-REDUCE-", store, name, None, f, None, grouped._key, grouped._value)
+
+    def _aggregate(
+        self,
+        prefix: str,
+        store: str | StoreDescription | None,
+        name: str | None,
+        init: Function | None,
+        f: Function,
+        merge: Function | None,
+        key: Serde | None,
+        value: Serde | None,
+    ) -> KTable:
+        grouped, windows, on_close = self._grouped, self._windows, self._on_close
+        builder = grouped._builder
+        materialized = builder.materialized(store, prefix, key, value)
+        name = builder.named(name, prefix)
+        grouped._check_functions(name, init, f)
+        if merge is not None:
+            builder.check(name, merge, 3)
+        if on_close and isinstance(windows, UnlimitedWindows):
+            builder.fault(name, 'emit_strategy("on-close") needs windows that close: UnlimitedWindows never do')
+        return grouped._table(
+            name,
+            materialized,
+            window_store(builder, name, materialized, windows, on_close),
+            lambda store, send_old: windowed_op(windows, store, init, f, merge, on_close, send_old),
+            windowed_key(builder, materialized.key, windows),
+            materialized.value,
+            grace_ms=grace_of(windows),
+        )
+
+
+class WindowedKStream(_Windowed):
+    """A grouped stream per time window: tumbling, hopping, sliding or unlimited."""
+
+    def emit_strategy(self, when: Literal["on-update", "on-close"]) -> WindowedKStream:
+        """Emit each update of a window, or only its final result once stream time has passed its end and grace.
+
+        On close, at most once per `Config.window_emit_interval` of wall-clock time, by (start, key).
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> (builder.stream("in").group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
+        ...     .emit_strategy("on-close").count().to_stream().to("out"))
+        >>> with TopologyTestDriver(builder.build(), now=1) as driver:
+        ...     for at in (0, 500, 1000):
+        ...         driver.input("in").send("k", "x", at=at)
+        ...     [(record.key.start, record.value) for record in driver.output("out").read_all()]
+        [(0, 2)]
+        """
+        return WindowedKStream(self._grouped, self._windows, _closes(self._grouped, when))
+
+    def aggregate(
+        self,
+        init: Function,
+        f: Function,
+        *,
+        store: str | StoreDescription | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """The records per key and window, folded by `f(key, value, aggregate)` from `init()`.
+
+        A record whose window has closed (end + grace <= stream time) is dropped and counted as late.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> (builder.stream("in").group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=10)))
+        ...     .aggregate(lambda: 0.0, lambda key, value, total: total + value).to_stream().to("out"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 2.5, at=12_000)
+        ...     [record.value for record in driver.output("out").read_all()]
+        [2.5]
+        """
+        key = key or self._grouped._key
+        return self._aggregate("KSTREAM-AGGREGATE-", store, name, init, f, None, key, value)
+
+
+class SessionWindowedKStream(_Windowed):
+    """A grouped stream per session."""
+
+    def emit_strategy(self, when: Literal["on-update", "on-close"]) -> SessionWindowedKStream:
+        """Emit each update of a session, or only its final result once no record can reach it any more.
+
+        >>> from datetime import timedelta
+        >>> from headwater import SessionWindows, StreamsBuilder
+        >>> sessions = (StreamsBuilder().stream("in").group_by_key()
+        ...     .windowed_by(SessionWindows.of(timedelta(minutes=5))).emit_strategy("on-close"))
+        """
+        return SessionWindowedKStream(self._grouped, self._windows, _closes(self._grouped, when))
+
+    def aggregate(
+        self,
+        init: Function,
+        f: Function,
+        *,
+        merge: Function,
+        store: str | StoreDescription | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """The records per key and session, folded by `f(key, value, aggregate)`; `merge(key, a, b)` joins sessions.
+
+        Before a merged session, each one it absorbed is emitted with a null value.
+
+        >>> from datetime import timedelta
+        >>> from headwater import SessionWindows, StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> (builder.stream("in").group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=5)))
+        ...     .aggregate(lambda: 0, lambda k, v, n: n + v, merge=lambda k, a, b: a + b).to_stream().to("out"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 1, at=0)
+        ...     driver.input("in").send("k", 2, at=3000)
+        ...     [(record.key.end, record.value) for record in driver.output("out").read_all()]
+        [(0, 1), (0, None), (3000, 3)]
+        """
+        key = key or self._grouped._key
+        return self._aggregate("KSTREAM-AGGREGATE-", store, name, init, f, merge, key, value)
+
+
+def _closes(grouped: KGroupedStream, when: str) -> bool:
+    if when not in ("on-update", "on-close"):
+        grouped._builder.fault(grouped._name, f'emit_strategy() takes "on-update" or "on-close", not {when!r}')
+    return when == "on-close"
+
+
+def _add_counts(key: Any, a: int, b: int) -> int:
+    return a + b
+
+

@@ -1,0 +1,60 @@
+"""Kafka Streams for Python: the public names."""
+
+from headwater.dsl.builder import StreamsBuilder
+from headwater.dsl.cogrouped import CogroupedKStream
+from headwater.dsl.config import Config, ErrorContext
+from headwater.dsl.grouped import KGroupedStream
+from headwater.dsl.records import Record, Windowed
+from headwater.dsl.serde import Bytes, Float64, Int64, Json, Serde, SessionWindowed, Str, TimeWindowed
+from headwater.dsl.stores import KeyValue, Session, TimestampedKeyValue, Versioned, Window
+from headwater.dsl.stream import KStream
+from headwater.dsl.suppress import Suppress
+from headwater.dsl.table import GlobalKTable, KGroupedTable, KTable
+from headwater.dsl.timestamps import OnInvalid, SourceRecord
+from headwater.dsl.topology import Topology
+from headwater.dsl.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from headwater.errors import SerdeError, StateError, StreamsError, TopologyError
+from headwater.streams.driver import TopologyTestDriver
+from headwater.streams.processor import Processor
+
+__all__ = [
+    "Bytes",
+    "CogroupedKStream",
+    "Config",
+    "ErrorContext",
+    "Float64",
+    "GlobalKTable",
+    "Int64",
+    "JoinWindows",
+    "Json",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "KeyValue",
+    "OnInvalid",
+    "Processor",
+    "Record",
+    "Serde",
+    "SerdeError",
+    "Session",
+    "SessionWindowed",
+    "SessionWindows",
+    "SlidingWindows",
+    "SourceRecord",
+    "StateError",
+    "Str",
+    "StreamsBuilder",
+    "StreamsError",
+    "Suppress",
+    "TimeWindowed",
+    "TimeWindows",
+    "TimestampedKeyValue",
+    "Topology",
+    "TopologyError",
+    "TopologyTestDriver",
+    "UnlimitedWindows",
+    "Versioned",
+    "Window",
+    "Windowed",
+]
