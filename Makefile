@@ -23,7 +23,7 @@ check: venv ## lint (ruff), types (mypy, strict) and the rules of the house
 	$(BIN)/pytest -q tests/test_house.py
 
 bench-core: venv ## measure records per second through the task, beside a hand-written loop
-	$(BIN)/python benchmarks/core.py
+	$(BIN)/python -m benchmarks.core
 
 lock: ## pin the newest allowed dependencies in requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --quiet \

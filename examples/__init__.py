@@ -1,0 +1,1 @@
+"""Topologies as people write them, each a script that runs."""

@@ -1,0 +1,1 @@
+"""WHAT SURVIVES A CRASH: stores of bytes that know no operator."""

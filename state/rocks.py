@@ -1,0 +1,230 @@
+"""Committed rows on disk: one RocksDB database per task, a column family per store, the write-ahead log on. It owns the
+files under its path and the memory RocksDB takes in this process; when a commit is due, and what else it must order
+itself after, is the caller's.
+
+The default column family holds one row that says what the others are:
+
+| key | value |
+|---|---|
+| `layout` | JSON: `version`, of the rows' and keys' formats, and `stores`, the sorted names |
+
+It is written before any other row. So a database without it is one whose making was interrupted, or not ours: with no
+family but those asked for it is finished, otherwise refused. Another version and another set of stores are refused too,
+since both mean that the rows were written by a topology, or a Headwater, which this one cannot read.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import takewhile
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+from weakref import ref
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from headwater.errors import StateError, StreamsError
+from headwater.state.backend import unknown_store
+
+__all__ = ["LAYOUT_VERSION", "RocksBackend"]
+
+LAYOUT_VERSION = 1
+
+_LAYOUT = b"layout"
+# A store may be called "default", which is the name of the family that every database has.
+_FAMILY = "store:"
+
+# For all databases of the process together: blocks read, and rows not yet in a file.
+_CACHE_BYTES = 128 << 20
+_WRITE_BUFFER_BYTES = 64 << 20
+
+
+@cache
+def _shared_memory() -> tuple[Cache, WriteBufferManager]:
+    """Return what bounds RocksDB's memory in this process, however many databases and families are open in it."""
+    return Cache(_CACHE_BYTES), WriteBufferManager(_WRITE_BUFFER_BYTES, False)
+
+
+def _options() -> Options:
+    blocks, write_buffers = _shared_memory()
+    table = BlockBasedOptions()
+    table.set_block_cache(blocks)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_bloom_filter(10, False)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_manager(write_buffers)
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES // 4)
+    # A family's first row takes one such block: small, since a task has many families with few rows.
+    options.set_arena_block_size(64 << 10)
+    options.set_compression_type(DBCompressionType.lz4())
+    # What else opening and closing would spend their time on: statistics of every file, a log file per run.
+    options.set_skip_stats_update_on_db_open(True)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    # Opening reads the log again, and a family that is seldom written would keep it growing for all.
+    options.set_max_total_wal_size(_WRITE_BUFFER_BYTES)
+    options.set_keep_log_file_num(1)
+    options.set_max_file_opening_threads(1)
+    return options
+
+
+class RocksBackend:
+    """A Backend over a RocksDB database at a path, which is made if there is none.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from headwater.state.rocks import RocksBackend
+    >>> with TemporaryDirectory() as folder:
+    ...     backend = RocksBackend(folder, ["counts"])
+    ...     backend.write({"counts": {b"b": b"2", b"a": b"1"}})
+    ...     backend.close()
+    ...     backend = RocksBackend(folder, ["counts"])
+    ...     print(list(backend.scan("counts", b"", None)))
+    ...     backend.close()
+    [(b'a', b'1'), (b'b', b'2')]
+    """
+
+    __slots__ = ("_database", "_families", "_handles", "_scans", "path")
+
+    def __init__(self, path: str | PathLike[str], stores: Iterable[str]) -> None:
+        self.path = Path(path)
+        names = sorted(set(stores))
+        self._families: dict[str, Rdict] = {}
+        self._handles: dict[str, ColumnFamily] = {}
+        self._scans: list[ref[_Scan]] = []
+        self._database: Rdict | None = None
+        try:
+            self._open(names)
+        except StreamsError:
+            raise
+        except Exception as error:  # rocksdict raises nothing more specific
+            raise StateError(f"The state in {self.path} cannot be opened: {error}") from error
+
+    def _open(self, names: list[str]) -> None:
+        path, wanted = str(self.path), {_FAMILY + name for name in names}
+        if (self.path / "CURRENT").exists():
+            # All that there are and no others: a database which is refused must stay as it is.
+            there = set(Rdict.list_cf(path, _options())) - {"default"}
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
+            there = wanted
+        database = Rdict(path, _options(), {family: _options() for family in there})
+        try:
+            layout = database.get(_LAYOUT)
+            if layout is not None:
+                self._check(json.loads(layout), names)
+            elif there <= wanted:
+                for family in wanted - there:
+                    database.create_column_family(family, _options())
+                database[_LAYOUT] = json.dumps({"version": LAYOUT_VERSION, "stores": names}).encode()
+            else:
+                raise StateError(
+                    f"The database in {self.path} is not one of Headwater's: give the state another place."
+                )
+            self._families = {name: database.get_column_family(_FAMILY + name) for name in names}
+            self._handles = {name: database.get_column_family_handle(_FAMILY + name) for name in names}
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+
+    def _check(self, layout: Any, names: list[str]) -> None:
+        remedy = f"Start with the version and the topology that wrote it, or delete {self.path}."
+        if layout["version"] != LAYOUT_VERSION:
+            raise StateError(
+                f"The state in {self.path} has layout version {layout['version']}, not {LAYOUT_VERSION}. {remedy}"
+            )
+        if layout["stores"] != names:
+            missing = [name for name in names if name not in layout["stores"]]
+            extra = [name for name in layout["stores"] if name not in names]
+            raise StateError(
+                f"The state in {self.path} is another topology's: it lacks the stores {missing} and has also {extra}. "
+                f"{remedy}"
+            )
+
+    def _unusable(self, store: str) -> StreamsError:
+        if self._database is None:
+            return StreamsError(f"The state in {self.path} is closed: nothing can be read from or written to it.")
+        return unknown_store(store, self._families)
+
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        family = self._families.get(store)
+        if family is None:
+            raise self._unusable(store)
+        if len(keys) == 1:
+            return [family.get(keys[0])]
+        return cast(list[bytes | None], family.get(list(keys)))
+
+    def scan(self, store: str, lo: bytes, hi: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        family = self._families.get(store)
+        if family is None:
+            raise self._unusable(store)
+        if hi is not None and lo >= hi:
+            return iter(())
+        bounds = ReadOptions()
+        if hi is not None:
+            bounds.set_iterate_upper_bound(hi)
+        rows = cast(Iterator[tuple[bytes, bytes]], family.items(reverse, None if reverse else lo, bounds))
+        # Backwards the end is checked here and not by a bound: rocksdict 0.3.29 takes the lower for the upper one.
+        scan = _Scan(takewhile(lambda row: row[0] >= lo, rows) if reverse else rows)
+        self._scans.append(ref(scan, self._scans.remove))
+        return scan
+
+    def write(self, batch: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
+        writes = WriteBatch(raw_mode=True)
+        put, delete = writes.put, writes.delete
+        for store, rows in batch.items():
+            handle = self._handles.get(store)
+            if handle is None:
+                raise self._unusable(store)
+            for key, row in rows.items():
+                if row is None:
+                    delete(key, handle)
+                else:
+                    put(key, row, handle)
+        if self._database is None:
+            raise self._unusable("")
+        self._database.write(writes)
+
+    def close(self) -> None:
+        if self._database is None:
+            return
+        # Whatever refers to the database keeps its lock: a running iterator as well as a family's handle.
+        for scan in [scan() for scan in self._scans]:
+            if scan is not None:
+                scan.rows = None
+        self._families.clear()
+        self._handles.clear()
+        self._database.close()
+        self._database = None
+
+
+class _Scan:
+    """An iterator that can be made to let go of its database."""
+
+    __slots__ = ("__weakref__", "rows")
+
+    def __init__(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
+        self.rows: Iterator[tuple[bytes, bytes]] | None = rows
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        if self.rows is None:
+            raise StreamsError("The state was closed before the scan had reached its end.")
+        return next(self.rows)

@@ -1,0 +1,1 @@
+"""HOW: from a plan to running code."""

@@ -1,0 +1,173 @@
+"""Kafka Streams' record cache: updates of a key fold into one until the commit, or until the cache is full. It owns what
+is forwarded late and in which order; our stores are written at once, so it never holds a row.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headwater.dsl.records import Headers
+from headwater.dsl.topology import StoreSpec
+from headwater.streams.context import Place, TaskContext
+
+if TYPE_CHECKING:
+    from headwater.streams.compile import Step
+
+__all__ = ["CachedStore", "RecordCache"]
+
+# Kafka Streams' estimate: references in its linked list, then flag, timestamp, offset and partition of an entry.
+_NODE_BYTES = 24
+_ENTRY_BYTES = 1 + 8 + 8 + 4
+# What its keys of window and session stores have besides the serialised key and times: segment and sequence number.
+_WINDOW_KEY_BYTES = 8 + 4
+_SESSION_KEY_BYTES = 8
+_time = struct.Struct(">q").pack
+_times = struct.Struct(">qq").pack
+
+
+class _Entry:
+    """What is to be forwarded for one key; clean ones (nothing to forward) still take their place in the cache."""
+
+    __slots__ = ("dirty", "headers", "key", "new", "old", "place", "size", "timestamp")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.dirty = False
+        self.key: Any = None
+        self.new: bytes | None = None
+        self.old: Any = None
+        self.timestamp = -1
+        self.headers: Headers = ()
+        self.place: Place = (None, None, None, -1, None)
+
+
+class RecordCache:
+    """The caches of a task's stores, which share one bound."""
+
+    def __init__(self, max_bytes: int, context: TaskContext) -> None:
+        self.max_bytes = max_bytes
+        self.context = context
+        self.size = 0
+        self._stores: dict[str, CachedStore] = {}
+
+    def store(self, spec: StoreSpec) -> CachedStore:
+        """The cache in front of one store; all nodes that update the store share it."""
+        cached = self._stores.get(spec.name)
+        if cached is None:
+            cached = self._stores[spec.name] = CachedStore(self, spec)
+        return cached
+
+    def sort(self, stores: list[str]) -> None:
+        """Flush the stores in this order."""
+        self._stores = {name: self._stores[name] for name in stores if name in self._stores}
+
+    def flush(self) -> None:
+        """Forward all folded updates, store by store, and those which that leads to."""
+        stores = self._stores.values()
+        while any(store.dirty for store in stores):
+            for store in stores:
+                store.flush()
+
+
+class CachedStore:
+    """The folded updates of one store, by serialised key."""
+
+    def __init__(self, cache: RecordCache, spec: StoreSpec) -> None:
+        self._cache = cache
+        self._context = cache.context
+        self._spec = spec
+        # From the least to the most recently used one.
+        self._entries: dict[bytes, _Entry] = {}
+        # In the order of their last update.
+        self.dirty: dict[bytes, tuple[_Entry, Step, bool]] = {}
+        self._row_bytes = 8 if spec.kind == "timestamped" or spec.timestamped else 0
+        self._key_bytes, self._file = _filing(spec)
+
+    def emitter(self, forward: Step, send_old: bool, tombstone_at_input: bool) -> Step:
+        """How one node forwards its updates of the store.
+
+        With `tombstone_at_input` a deletion has the timestamp of the record that caused it, not of the row it deletes.
+        """
+        context, dirty, entries, cache = self._context, self.dirty, self._entries, self._cache
+        encode, file, fixed = self._spec.value.encode, self._file, self._key_bytes + self._row_bytes
+        session = self._spec.kind == "session"
+
+        def emit(key: Any, new: Any, old: Any, latest: bool, timestamp: int, headers: Headers) -> None:
+            filed = file(key)
+            entry = entries.pop(filed, None)
+            if entry is None:
+                entry = _Entry(0)
+            entries[filed] = entry
+            if not entry.dirty:
+                entry.dirty, entry.old = True, old
+            entry.key = key
+            entry.new = None if new is None else encode(new)
+            # Where the uncached step drops the headers of session updates, the cached one has the record's own.
+            entry.headers = context.headers if session else headers
+            entry.timestamp = context.timestamp if new is None and tombstone_at_input else timestamp
+            entry.place = context.here()
+            dirty.pop(filed, None)
+            dirty[filed] = entry, forward, send_old
+            size = len(filed) + fixed + _NODE_BYTES + _ENTRY_BYTES + len(entry.new or b"") + len(context.topic or "")
+            for name, content in entry.headers:
+                size += len(name) + len(content or b"")
+            cache.size += size - entry.size
+            entry.size = size
+            if cache.size > cache.max_bytes:
+                self._evict()
+
+        return emit
+
+    def _evict(self) -> None:
+        cache, entries = self._cache, self._entries
+        while cache.size > cache.max_bytes and entries:
+            filed = next(iter(entries))
+            entry = entries.pop(filed)
+            cache.size -= entry.size
+            if filed in self.dirty:
+                self._forward({filed: self.dirty.pop(filed)})
+
+    def flush(self) -> None:
+        """Forward all folded updates."""
+        if self.dirty:
+            self._forward({})
+
+    def _forward(self, first: dict[bytes, tuple[_Entry, Step, bool]]) -> None:
+        context, decode = self._context, self._spec.value.decode
+        # Forwarding may lead back here, so what is dirty is taken out before.
+        updates = list({**first, **self.dirty}.items())
+        self.dirty.clear()
+        for _, (entry, _, _) in updates:
+            entry.dirty = False
+        here = context.here()
+        for filed, (entry, forward, send_old) in updates:
+            old, entry.old = entry.old, None
+            if entry.new is None and not entry.dirty and self._entries.get(filed) is entry:
+                del self._entries[filed]
+                self._cache.size -= entry.size
+            if entry.new is None and old is None:
+                continue
+            context.go(entry.place)
+            new = None if entry.new is None else decode(entry.new)
+            forward(entry.key, new, old if send_old else None, True, entry.timestamp, entry.headers)
+        context.go(here)
+
+
+def _filing(spec: StoreSpec) -> tuple[int, Callable[[Any], bytes]]:
+    """How many bytes a key takes in Kafka Streams' cache besides those it is filed under here, and what these are."""
+    encode = spec.key.encode
+    if spec.kind == "window":
+
+        def window(key: Any) -> bytes:
+            return encode(key.key) + _time(key.start)
+
+        return _WINDOW_KEY_BYTES, window
+    if spec.kind == "session":
+
+        def session(key: Any) -> bytes:
+            return encode(key.key) + _times(key.end, key.start)
+
+        return _SESSION_KEY_BYTES, session
+    return 0, encode

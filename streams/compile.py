@@ -1,0 +1,316 @@
+"""From operators to running code: each operator has a rule, a function that makes a closure of it for one node of one
+task. It owns the registry of rules, what a rule may touch (Site) and how a node's results reach its children; the rules
+themselves are in operators/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from headwater.dsl import ops
+from headwater.dsl.config import Config
+from headwater.dsl.records import Headers
+from headwater.dsl.topology import Node, ProcessorNode, Sink, Source, StoreSpec, Topology
+from headwater.errors import StreamsError
+from headwater.streams.cache import RecordCache
+from headwater.streams.context import Clock, Punctuations, Schedule, TaskContext
+from headwater.streams.faults import Faults, RecordFailed, function_of
+from headwater.streams.stores import Store, TableStore, public
+
+if TYPE_CHECKING:
+    from headwater.streams.operators.views import Reader
+
+__all__ = ["Memory", "Shared", "Site", "Step", "TaskContext", "compile_nodes", "compile_op", "fan_out", "rule"]
+
+# Takes a stream record (key, value, timestamp, headers) or a table update (key, new, old, latest, timestamp, headers).
+Step: TypeAlias = Callable[..., None]
+T = TypeVar("T")
+Rule: TypeAlias = Callable[[T, "Site"], Step]
+
+_RULES: dict[type[Any], Rule[Any]] = {}
+
+
+def rule(kind: type[T]) -> Callable[[Rule[T]], Rule[T]]:
+    """Register the decorated function as the way to compile one kind of operator (or a sink)."""
+
+    def register(compile_: Rule[T]) -> Rule[T]:
+        if kind in _RULES:
+            raise StreamsError(f"{kind.__name__} has two rules")
+        _RULES[kind] = compile_
+        return compile_
+
+    return register
+
+
+def compile_op(op: ops.Op | Sink, site: Site) -> Step:
+    """The running form of an operator or sink, for one node of one task."""
+    found = _RULES.get(type(op))
+    if found is None:
+        raise StreamsError(f"step {site.node!r} is a {type(op).__name__}, which cannot be run here")
+    return found(op, site)
+
+
+class Memory:
+    """What an operator must know besides its stores: plain data as attributes, kept with each commit."""
+
+    def __init__(self, **initial: Any) -> None:
+        self.__dict__.update(initial)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+
+class Shared:
+    """What all nodes of one task have in common while they are compiled and while they run."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Config,
+        context: TaskContext,
+        stores: Mapping[str, Store],
+        specs: Mapping[str, StoreSpec],
+        remembered: Mapping[str, Mapping[str, Any]],
+        partitions_of: Callable[[str], int],
+    ) -> None:
+        self.topology = topology
+        self.config = config
+        self.context = context
+        self.stores = stores
+        self.specs = specs
+        self.remembered = remembered
+        self.partitions_of = partitions_of
+        self.faults = Faults(config, context)
+        self.cache = RecordCache(config.cache_bytes, context)
+        self.punctuations = Punctuations(context)
+        self.memories: dict[str, Memory] = {}
+        self.sites: dict[str, Site] = {}
+        # Processors in the order of their nodes: what to do before the first record, and after the last.
+        self.starts: list[tuple[str, Callable[[], None]]] = []
+        self.closes: list[tuple[str, Callable[[], object]]] = []
+        self.processors: dict[str, Any] = {}
+
+    def memory(self, name: str, initial: Mapping[str, Any]) -> Memory:
+        """The memory of this name, as it was committed last or as it is at first."""
+        memory = self.memories.get(name)
+        if memory is None:
+            memory = self.memories[name] = Memory(**{**initial, **self.remembered.get(name, {})})
+        return memory
+
+    def real_topic(self, topic: str) -> str:
+        """The topic's name outside: internal topics have the application's id in front."""
+        return f"{self.config.app_id}-{topic}" if topic in self.topology.internal_topics else topic
+
+
+class Site:
+    """Everything an operator may touch, for one node of one task.
+
+    `forward` reaches all children in order, `children` each by its name.
+    """
+
+    def __init__(self, node: Node, children: list[tuple[str, Step]], shared: Shared) -> None:
+        self.node = node.name
+        self.children: Mapping[str, Step] = dict(children)
+        self.config = shared.config
+        self.context = shared.context
+        self.partitions_of = shared.partitions_of
+        self.real_topic = shared.real_topic
+        self.dropped = 0
+        self.came_late = 0
+        self._op = node.op if isinstance(node, ProcessorNode) else node
+        self._own_stores = frozenset(node.stores) if isinstance(node, ProcessorNode) else frozenset()
+        self._shared = shared
+        self._late_record: object = None
+        self.forward = fan_out([step for _, step in children], isinstance(self._op, _TABLES))
+
+    # ---- stores and memory -------------------------------------------------------------------------------------
+
+    def store(self, name: str) -> Any:
+        """The typed store of this name, the task's or a global one."""
+        return self._shared.stores[name]
+
+    def spec(self, name: str) -> StoreSpec:
+        """The description of a store."""
+        return self._shared.specs[name]
+
+    def table_store(self, name: str) -> TableStore:
+        """A table's store, timestamped or versioned, behind one interface."""
+        return TableStore(self._shared.stores[name])
+
+    def user_store(self, name: str) -> Any:
+        """The store as the user's own code sees it; a StreamsError if this node was not given it."""
+        shared = self._shared
+        if name not in self._own_stores and name not in shared.topology.global_stores:
+            known = ", ".join(sorted({*self._own_stores, *shared.topology.global_stores})) or "none at all"
+            raise StreamsError(
+                f"step {self.node!r} has no store {name!r}, only {known}: name it in process(…, stores=…) or in "
+                f"add_store(…, {self.node!r})"
+            )
+        writable = name in self._own_stores
+        return public(shared.specs[name], [shared.stores[name]], lambda: shared.context.timestamp, writable)
+
+    def view(self, view: ops.View) -> Reader:
+        """How to look up another table's rows by key."""
+        from headwater.streams.operators.views import compile_view
+
+        return compile_view(view, self)
+
+    def copy(self, store: str, value: Any) -> Any:
+        """The value as the store would give it back: itself if it cannot change, a new object otherwise."""
+        serde = self._shared.specs[store].value
+        return value if value is None or serde.stable(value) else serde.decode(serde.encode(value))
+
+    def memory(self, **initial: Any) -> Memory:
+        """This node's memory, committed with the task; `initial` is what it holds before anything is committed."""
+        return self._shared.memory(f"node {self.node}", initial)
+
+    def shared_memory(self, name: str, **initial: Any) -> Memory:
+        """One memory for all nodes that ask for this name."""
+        return self._shared.memory(f"shared {name}", initial)
+
+    # ---- results -----------------------------------------------------------------------------------------------
+
+    def emitter(self, store: str, send_old: bool) -> tuple[Step, bool]:
+        """How to forward an update of a row just put into `store`, and whether that needs the old value.
+
+        With the record cache on, updates fold until the commit, and the first one's old value is the one that counts.
+        """
+        spec = self._shared.specs[store]
+        if not spec.cached or spec.on_close or not self.config.cache_bytes or spec.kind not in _CACHEABLE:
+            return self.forward, send_old
+        at_input = isinstance(self._op, _AGGREGATES)
+        return self._shared.cache.store(spec).emitter(self.forward, send_old, at_input), True
+
+    def output(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        """Write a record to a topic with the next commit; without a partition the key decides."""
+        self.context.outputs.append((topic, partition, key, value, timestamp, headers))
+
+    # ---- what goes wrong ---------------------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """Count a dropped record."""
+        self.dropped += 1
+
+    def late(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Count a late record as late and as dropped, and send its source record to the topic for late ones, once."""
+        self.dropped += 1
+        self.came_late += 1
+        record = self.context.record
+        if self.config.late is not None and record is not None and record is not self._late_record:
+            self._late_record = record
+            self._shared.faults.send(self.config.late, ())
+
+    def fault(self, error: Exception, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Ask the handler about a record this node failed on: raise, or count it as dropped and return."""
+        if isinstance(error, RecordFailed):
+            raise error
+        function = function_of(self._op, error)
+        self._shared.faults.handle("processing", self.node, error, key, value, timestamp, headers, function)
+        self.dropped += 1
+
+    def unwritten(self, error: Exception, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Ask the handler about a record that cannot be written: raise, or count it as dropped and return."""
+        self._shared.faults.handle("production", self.node, error, key, value, timestamp, headers)
+        self.dropped += 1
+
+    def unread(self, error: Exception, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        """Ask the handler about a record that cannot be read: raise, or count it as dropped and return."""
+        self._shared.faults.handle("deserialization", self.node, error, key, value, timestamp, headers)
+        self.dropped += 1
+
+    # ---- processors --------------------------------------------------------------------------------------------
+
+    def schedule(self, interval: timedelta, clock: Clock, f: Callable[[int], object]) -> Schedule:
+        """Call a function regularly, by stream time or wall clock."""
+        return self._shared.punctuations.schedule(self, interval, clock, f)
+
+    def runs(self, processor: Any, start: Callable[[], None]) -> None:
+        """This node runs a user's processor: start it when all nodes are compiled, close it at the end."""
+        self._shared.processors[self.node] = processor
+        self._shared.starts.append((self.node, start))
+        self.closes(processor.close)
+
+    def closes(self, close: Callable[[], object]) -> None:
+        """Call a function when the task is closed."""
+        self._shared.closes.append((self.node, close))
+
+
+_CACHEABLE = ("key-value", "timestamped", "window", "session")
+_AGGREGATES = (ops.Aggregate, ops.TableAggregate, ops.TimeWindowAggregate, ops.SlidingWindowAggregate)
+# What gives table updates; everything else gives stream records.
+_TABLES = (
+    *_AGGREGATES,
+    ops.SessionAggregate,
+    ops.TableSource,
+    ops.TableFilter,
+    ops.TableMapValues,
+    ops.TableSuppress,
+    ops.TableJoinSide,
+    ops.TableJoinMerge,
+    ops.TablePassThrough,
+)
+
+
+def fan_out(children: list[Step], table: bool) -> Step:
+    """One step for all children, in order; a single child is that step itself."""
+    if not children:
+        return _end
+    if len(children) == 1:
+        return children[0]
+    if len(children) == 2:
+        first, second = children
+        if table:
+
+            def both_tables(key: Any, new: Any, old: Any, latest: bool, timestamp: int, headers: Headers) -> None:
+                first(key, new, old, latest, timestamp, headers)
+                second(key, new, old, latest, timestamp, headers)
+
+            return both_tables
+
+        def both(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            first(key, value, timestamp, headers)
+            second(key, value, timestamp, headers)
+
+        return both
+
+    def all_of_them(*record: Any) -> None:
+        for child in children:
+            child(*record)
+
+    return all_of_them
+
+
+def _end(*record: Any) -> None:
+    """Nobody wants the record."""
+
+
+def compile_nodes(names: Iterable[str], shared: Shared) -> dict[str, Step]:
+    """The running form of some nodes with all their descendants: what to call with a source's records, by its name."""
+    topology = shared.topology
+    steps: dict[str, Step] = {}
+    sources: dict[str, Step] = {}
+    children: dict[str, list[str]] = {name: topology.children(name) for name in names}
+    # Nodes are in topological order, so that backwards every child comes before its parents.
+    for name in reversed(list(children)):
+        node = topology.nodes[name]
+        site = shared.sites[name] = Site(node, [(child, steps[child]) for child in children[name]], shared)
+        if isinstance(node, Source):
+            sources[name] = site.forward
+        else:
+            steps[name] = compile_op(node.op if isinstance(node, ProcessorNode) else node, site)
+    shared.starts.reverse()
+    shared.closes.reverse()
+    return sources

@@ -1,0 +1,153 @@
+"""What becomes of a record that cannot be read, processed or written: the application's handlers are asked, and it fails,
+is skipped or becomes a dead letter. It owns the error's text and the dead letter's shape; counting is the node's.
+
+A dead letter is the source record as it was read, under Kafka Streams' own headers and one more for the step:
+
+| header | content |
+|---|---|
+| `__streams.errors.exception` | the error's class |
+| `__streams.errors.message` | its text |
+| `__streams.errors.topic`, `.partition`, `.offset` | where the source record came from |
+| `__streams.errors.step` | the step that failed |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from headwater.dsl.callables import place
+from headwater.dsl.config import Config, ErrorContext, ErrorHandler
+from headwater.dsl.records import Headers
+from headwater.errors import StreamsError
+from headwater.streams.context import TaskContext
+
+__all__ = ["Faults", "RecordFailed", "function_of"]
+
+Kind = Literal["deserialization", "processing", "production"]
+
+_VERBS = {"deserialization": "could not read", "processing": "failed on", "production": "could not write a result of"}
+
+
+class RecordFailed(StreamsError):
+    """A record failed and its handler said so: processing stops here, and no step further up may handle it again."""
+
+
+class Faults:
+    """The error handlers of an application, for one task."""
+
+    def __init__(self, config: Config, context: TaskContext) -> None:
+        self._handlers: dict[Kind, ErrorHandler] = {
+            "deserialization": config.on_deserialization_error,
+            "processing": config.on_processing_error,
+            "production": config.on_production_error,
+        }
+        self._dead_letters = config.dead_letters
+        self._context = context
+
+    def handle(
+        self,
+        kind: Kind,
+        step: str,
+        error: Exception,
+        key: Any,
+        value: Any,
+        timestamp: int | None,
+        headers: Headers,
+        function: str | None = None,
+    ) -> None:
+        """Raise the record's failure, or return when it is to be passed over (as a dead letter, if asked for)."""
+        context = self._context
+        told = ErrorContext(
+            kind, step, error, key, value, timestamp, headers, context.topic, context.partition, context.offset,
+            function, context.task_id,
+        )  # fmt: skip
+        handler = self._handlers[kind]
+        response: object = handler
+        if callable(handler):
+            try:
+                response = handler(told)
+            except Exception as raised:
+                raise RecordFailed(
+                    f"the handler on_{kind}_error ({place(handler)}) raised {_text(raised)} when it was asked about "
+                    f"{_text(error)} in {_where(told)}"
+                ) from raised
+        if response == "skip":
+            return
+        if response == "dead-letter" and self._dead_letters is not None:
+            self.send(self._dead_letters, _headers(told))
+            return
+        if response == "fail":
+            remedy = f'correct the input or the function, or set on_{kind}_error to "skip" or "dead-letter"'
+        elif response == "dead-letter":
+            remedy = 'the handler answered "dead-letter": give Config a topic, dead_letters="…"'
+        else:
+            remedy = f'the handler answered {response!r} instead of "fail", "skip" or "dead-letter"'
+        raise RecordFailed(f"{_where(told)} {_VERBS[kind]} {_record(told)}: {_text(error)}; {remedy}") from error
+
+    def send(self, topic: str, headers: Headers) -> None:
+        """Send the source record as it was read to a topic, with these headers after its own."""
+        context = self._context
+        key, value, timestamp, own, _ = context.record or (None, None, context.timestamp, (), -1)
+        context.outputs.append((topic, None, key, value, max(timestamp, 0), (*own, *headers)))
+
+
+def _headers(told: ErrorContext) -> Headers:
+    return tuple(
+        (f"__streams.errors.{name}", str(content).encode("utf-8", "replace"))
+        for name, content in (
+            ("exception", f"{type(told.error).__module__}.{type(told.error).__qualname__}"),
+            ("message", told.error),
+            ("topic", told.topic),
+            ("partition", told.partition),
+            ("offset", told.offset),
+            ("step", told.step),
+        )
+    )
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _where(told: ErrorContext) -> str:
+    return f"step {told.step!r}" + (f" ({told.function})" if told.function else "")
+
+
+def _record(told: ErrorContext) -> str:
+    if told.topic is None:
+        return f"its punctuator at {told.timestamp}"
+    return f"{told.topic}-{told.partition}@{told.offset}"
+
+
+def function_of(op: object, error: BaseException) -> str | None:
+    """The user's function in an operator that an error came from, as module:line; the only one if none was running."""
+    functions = list(_functions(op))
+    running = set()
+    traceback = error.__traceback__
+    while traceback is not None:
+        running.add(traceback.tb_frame.f_code)
+        traceback = traceback.tb_next
+    for function in functions:
+        if _code(function) in running:
+            return place(function)
+    return place(functions[0]) if len(functions) == 1 else None
+
+
+def _functions(op: object) -> Iterator[Any]:
+    if not dataclasses.is_dataclass(op):
+        return
+    for field in dataclasses.fields(op):
+        content = getattr(op, field.name)
+        for candidate in content if isinstance(content, tuple) else (content,):
+            if callable(candidate):
+                yield candidate
+
+
+def _code(function: Any) -> types.CodeType | None:
+    function = inspect.unwrap(getattr(function, "func", function))
+    method = function if hasattr(function, "__code__") else getattr(function, "__call__", None)  # noqa: B004
+    return getattr(getattr(method, "__func__", method), "__code__", None)

@@ -1,0 +1,230 @@
+"""Operators that keep nothing: a record comes in, and the next step gets it changed, several times or not at all. It
+owns the order of what one record becomes; headers and timestamps pass unchanged.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+from headwater.dsl import ops
+from headwater.dsl.records import Headers
+from headwater.streams.compile import Site, Step, rule
+
+__all__: list[str] = []
+
+
+@rule(ops.Filter)
+def filter_records(op: ops.Filter, site: Site) -> Step:
+    """Emit each record for which the predicate holds (negated: does not hold)."""
+    predicate, fault, forward = op.predicate, site.fault, site.forward
+    if op.negate:
+
+        def keep_others(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            try:
+                rejected = predicate(key, value)
+            except Exception as error:
+                return fault(error, key, value, timestamp, headers)
+            if not rejected:
+                forward(key, value, timestamp, headers)
+
+        return keep_others
+
+    def keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            accepted = predicate(key, value)
+        except Exception as error:
+            return fault(error, key, value, timestamp, headers)
+        if accepted:
+            forward(key, value, timestamp, headers)
+
+    return keep
+
+
+@rule(ops.Map)
+def map_records(op: ops.Map, site: Site) -> Step:
+    """Emit the pair that the function gives for each record."""
+    f, fault, forward = op.f, site.fault, site.forward
+
+    def map_record(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            new_key, new_value = f(key, value)
+        except Exception as error:
+            return fault(error, key, value, timestamp, headers)
+        forward(new_key, new_value, timestamp, headers)
+
+    return map_record
+
+
+@rule(ops.MapValues)
+def map_values(op: ops.MapValues, site: Site) -> Step:
+    """Emit each record with the value that the function gives for it."""
+    f, fault, forward = op.f, site.fault, site.forward
+    if op.keyed:
+
+        def map_keyed(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            try:
+                new = f(key, value)
+            except Exception as error:
+                return fault(error, key, value, timestamp, headers)
+            forward(key, new, timestamp, headers)
+
+        return map_keyed
+
+    def map_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            new = f(value)
+        except Exception as error:
+            return fault(error, key, value, timestamp, headers)
+        forward(key, new, timestamp, headers)
+
+    return map_value
+
+
+@rule(ops.FlatMap)
+def flat_map_records(op: ops.FlatMap, site: Site) -> Step:
+    """Emit the pairs that the function gives for each record, in order."""
+    f, fault, forward = op.f, site.fault, site.forward
+
+    def flat_map(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            for new_key, new_value in f(key, value):
+                forward(new_key, new_value, timestamp, headers)
+        except Exception as error:
+            fault(error, key, value, timestamp, headers)
+
+    return flat_map
+
+
+@rule(ops.FlatMapValues)
+def flat_map_values(op: ops.FlatMapValues, site: Site) -> Step:
+    """Emit each record once per value that the function gives for it, in order."""
+    f, keyed, fault, forward = op.f, op.keyed, site.fault, site.forward
+
+    def flat_map(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            for new in f(key, value) if keyed else f(value):
+                forward(key, new, timestamp, headers)
+        except Exception as error:
+            fault(error, key, value, timestamp, headers)
+
+    return flat_map
+
+
+@rule(ops.SelectKey)
+def select_key(op: ops.SelectKey, site: Site) -> Step:
+    """Emit each record under the key that the function gives for it."""
+    f, fault, forward = op.f, site.fault, site.forward
+
+    def rekey(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            new_key = f(key, value)
+        except Exception as error:
+            return fault(error, key, value, timestamp, headers)
+        forward(new_key, value, timestamp, headers)
+
+    return rekey
+
+
+@rule(ops.Peek)
+def peek(op: ops.Peek, site: Site) -> Step:
+    """Show each record to the function, then emit it."""
+    f, fault, forward = op.f, site.fault, site.forward
+
+    def look(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            f(key, value)
+        except Exception as error:
+            return fault(error, key, value, timestamp, headers)
+        forward(key, value, timestamp, headers)
+
+    return look
+
+
+@rule(ops.Foreach)
+def foreach(op: ops.Foreach, site: Site) -> Step:
+    """Give each record to the function, and nothing to anyone else."""
+    f, fault = op.f, site.fault
+
+    def take(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            f(key, value)
+        except Exception as error:
+            fault(error, key, value, timestamp, headers)
+
+    return take
+
+
+@rule(ops.Print)
+def print_records(op: ops.Print, site: Site) -> Step:
+    """Write a line per record, to standard output or to the end of a file."""
+    label, fault = op.label, site.fault
+    file: io.TextIOBase | None = None
+    if op.file is not None:
+        # Appended to: a restarted task must not wipe out what it has written before.
+        file = open(op.file, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the task
+        site.closes(file.close)
+
+    def write(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            print(f"[{label}]: {key}, {value}", file=file or sys.stdout)
+        except Exception as error:
+            fault(error, key, value, timestamp, headers)
+
+    return write
+
+
+@rule(ops.Branch)
+def branch(op: ops.Branch, site: Site) -> Step:
+    """Emit each record to the child of the first predicate that holds, else to the default child, else to none."""
+    fault = site.fault
+    pairs = [(predicate, site.children[child]) for predicate, child in zip(op.predicates, op.children, strict=False)]
+    default = site.children[op.children[-1]] if len(op.children) > len(op.predicates) else None
+
+    def choose(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            chosen = next((child for predicate, child in pairs if predicate(key, value)), default)
+        except Exception as error:
+            return fault(error, key, value, timestamp, headers)
+        if chosen is not None:
+            chosen(key, value, timestamp, headers)
+
+    return choose
+
+
+@rule(ops.PassThrough)
+def pass_through(op: ops.PassThrough, site: Site) -> Step:
+    """Emit each record."""
+    return site.forward
+
+
+@rule(ops.RepartitionFilter)
+def repartition_filter(op: ops.RepartitionFilter, site: Site) -> Step:
+    """Emit each record; where keys are needed, those without one end here, and as in Kafka Streams are not counted."""
+    forward = site.forward
+    if not op.drop_null_keys:
+        return forward
+
+    def keep_keyed(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        if key is not None:
+            forward(key, value, timestamp, headers)
+
+    return keep_keyed
+
+
+@rule(ops.ToStream)
+def to_stream(op: ops.ToStream, site: Site) -> Step:
+    """Emit each update's new value as a record."""
+    forward = site.forward
+
+    def unwrap(key: Any, new: Any, old: Any, latest: bool, timestamp: int, headers: Headers) -> None:
+        forward(key, new, timestamp, headers)
+
+    return unwrap
+
+
+@rule(ops.TablePassThrough)
+def table_pass_through(op: ops.TablePassThrough, site: Site) -> Step:
+    """Emit each update."""
+    return site.forward

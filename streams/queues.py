@@ -1,0 +1,213 @@
+"""The inputs of a task: a queue per topic partition, and the choice of the next record among them. It owns when a record
+is decoded and stamped (as it becomes the head of its queue) and the order of heads with equal timestamps, which is that
+of Java's priority queue; what becomes of a bad record is decided by the handlers it is given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from headwater.dsl.records import Headers
+from headwater.dsl.topology import Source
+
+__all__ = ["UNKNOWN", "Head", "JavaQueue", "PartitionGroup", "RawRecord", "RecordQueue"]
+
+UNKNOWN = -1
+
+# A record as it was read: key, value, timestamp, headers, offset.
+RawRecord: TypeAlias = tuple[bytes | None, bytes | None, int, Headers, int]
+
+
+class Timed(Protocol):
+    """What can wait in a JavaQueue."""
+
+    time: int
+
+
+T = TypeVar("T", bound=Timed)
+
+
+class JavaQueue(Generic[T]):
+    """A binary heap by `time` that breaks ties as java.util.PriorityQueue does; heapq moves other elements.
+
+    >>> from types import SimpleNamespace
+    >>> queue = JavaQueue()
+    >>> for name, time in (("a", 1), ("b", 1), ("c", 1)):
+    ...     queue.offer(SimpleNamespace(name=name, time=time))
+    >>> [queue.poll().name for _ in range(3)]
+    ['a', 'c', 'b']
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+
+    def offer(self, item: T) -> None:
+        """Add an element."""
+        items = self.items
+        at = len(items)
+        items.append(item)
+        while at:
+            parent = (at - 1) >> 1
+            if item.time >= items[parent].time:
+                break
+            items[at] = items[parent]
+            at = parent
+        items[at] = item
+
+    def poll(self) -> T:
+        """Remove and return the element with the lowest time."""
+        items = self.items
+        first, last = items[0], items.pop()
+        size = len(items)
+        if not size:
+            return first
+        at, half = 0, size >> 1
+        while at < half:
+            child = 2 * at + 1
+            right = child + 1
+            if right < size and items[child].time > items[right].time:
+                child = right
+            if last.time <= items[child].time:
+                break
+            items[at] = items[child]
+            at = child
+        items[at] = last
+        return first
+
+
+class Head(NamedTuple):
+    """The decoded first record of a queue; a `bad` one is only there to move the offset past it."""
+
+    time: int
+    raw: RawRecord
+    key: Any
+    value: Any
+    bad: bool = False
+
+
+# Decodes and stamps a record with the partition's time so far; None: it cannot be used, and that has been dealt with.
+Stamp = Callable[["RecordQueue", RawRecord], Head | None]
+
+
+class RecordQueue:
+    """The records of one topic partition that wait, with the first of them decoded."""
+
+    __slots__ = ("_stamp", "fifo", "head", "partition", "partition_time", "position", "source", "time", "topic")
+
+    def __init__(self, topic: str, partition: int, source: Source, stamp: Stamp) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.source = source
+        self.fifo: deque[RawRecord] = deque()
+        self.head: Head | None = None
+        self.time = UNKNOWN  # the head's
+        self.partition_time = UNKNOWN  # the highest timestamp taken so far
+        self.position: int | None = None  # the offset after the last record taken
+        self._stamp = stamp
+
+    def __len__(self) -> int:
+        return len(self.fifo) + (self.head is not None)
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where reading must go on after a commit: what was passed over on the way to the head is done with."""
+        return self.position if self.head is None else self.head.raw[4]
+
+    def extend(self, records: Iterable[RawRecord]) -> None:
+        """Add records at the end."""
+        self.fifo.extend(records)
+        self.find_head()
+
+    def poll(self) -> Head:
+        """Remove and return the head."""
+        head = self.head
+        assert head is not None
+        self.head = None
+        self.position = head.raw[4] + 1
+        if head.time > self.partition_time:
+            self.partition_time = head.time
+        self.find_head()
+        return head
+
+    def find_head(self) -> None:
+        """Decode and stamp the next usable record; when none is left, the last bad one stands in for its offset."""
+        fifo = self.fifo
+        last = None
+        while self.head is None and fifo:
+            raw = fifo.popleft()
+            self.head = self._stamp(self, raw)
+            last = raw
+        if self.head is None and last is not None:
+            self.head = Head(UNKNOWN, last, None, None, True)
+        if self.head is not None:
+            self.time = self.head.time
+
+
+class PartitionGroup:
+    """All inputs of a task, and which of them is next: the one whose head has the lowest timestamp.
+
+    An empty input may hold the others up: for `idle_ms` since it was first missed, not at all when that is negative.
+    """
+
+    __slots__ = ("_deadlines", "_heads", "_idle_ms", "draining", "queues")
+
+    def __init__(self, idle_ms: int) -> None:
+        self.queues: dict[tuple[str, int], RecordQueue] = {}
+        self.draining = False  # no more records will come: wait for nothing
+        self._heads: JavaQueue[RecordQueue] = JavaQueue()
+        self._idle_ms = idle_ms
+        self._deadlines: dict[tuple[str, int], int] = {}
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._heads.items)
+
+    def feed(self, queue: RecordQueue, records: Iterable[RawRecord]) -> None:
+        """Add records to one of the queues."""
+        waiting = queue.head is not None
+        queue.extend(records)
+        if not waiting and queue.head is not None:
+            self._heads.offer(queue)
+
+    def ready(self, now: int) -> bool:
+        """Whether the next record may be taken at this wall-clock time."""
+        waiting = self._heads.items
+        if not waiting:
+            return False
+        if self._idle_ms < 0 or self.draining or len(waiting) == len(self.queues):
+            self._deadlines.clear()
+            return True
+        for place, queue in self.queues.items():
+            if queue.head is not None:
+                self._deadlines.pop(place, None)
+            elif now < self._deadlines.setdefault(place, now + self._idle_ms):
+                return False
+        return True
+
+    def poll(self) -> tuple[RecordQueue, Head]:
+        """Remove and return the next record; `ready` said that there is one."""
+        queue = self._heads.poll()
+        head = queue.poll()
+        if queue.head is not None:
+            self._heads.offer(queue)
+        return queue, head
+
+    def only(self) -> RecordQueue | None:
+        """The one queue that holds records, if it is one and the others are not waited for."""
+        waiting = self._heads.items
+        if len(waiting) == 1 and (self._idle_ms <= 0 or self.draining or len(self.queues) == 1):
+            return waiting[0]
+        return None
+
+    def settle(self, queue: RecordQueue) -> None:
+        """Take the one queue that `only` gave back in, after its records were taken from it directly."""
+        self._heads.items.clear()
+        if queue.head is not None:
+            self._heads.offer(queue)
+
+    def waiting(self) -> list[RecordQueue]:
+        """The queues that hold records."""
+        return self._heads.items

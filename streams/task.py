@@ -1,0 +1,555 @@
+"""The task: some sub-topologies on one partition. It takes records in, chooses among them, runs the operators over them
+and gives out what a commit must write. It owns order, stream time and operator memory; it does no I/O but reading its
+back end, and knows nothing of who feeds it or where its changes go.
+
+Besides its stores' rows, a task keeps in its back end, under the reserved store `TASK`:
+
+| key | row |
+|---|---|
+| `offset` 00 topic 00 partition | the next offset to read, as decimal text |
+| `memory` 00 name | pickled: a node's memory, a store's, the times, the punctuators, a processor's attributes |
+
+Memory is pickled since it keeps tuples, sets and named tuples apart, which JSON and MessagePack do not. It is read back
+only by the application that wrote it; a row that another wrote is not safe to load.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import cloudpickle
+
+from headwater.dsl import ops
+from headwater.dsl.callables import place
+from headwater.dsl.config import Config
+from headwater.dsl.java_order import hash_order
+from headwater.dsl.serde import Serde
+from headwater.dsl.suppliers import stores_of
+from headwater.dsl.timestamps import OnInvalid, SourceRecord
+from headwater.dsl.topology import ProcessorNode, Source, StoreSpec, Topology
+from headwater.errors import StreamsError
+from headwater.state.backend import Backend
+from headwater.streams import operators
+from headwater.streams.compile import Shared, Step, compile_nodes
+from headwater.streams.context import Output, TaskContext
+from headwater.streams.faults import RecordFailed
+from headwater.streams.queues import UNKNOWN, Head, PartitionGroup, RawRecord, RecordQueue
+from headwater.streams.stores import Store, backend_stores, open_store
+
+__all__ = ["TASK", "Changes", "Task", "TaskSpec"]
+
+assert operators.__all__  # imported for its rules
+
+TASK = "|task"
+
+# When the uncommitted rows of a task's stores take more than this, it asks for a commit.
+DIRTY_BYTES = 32 << 20
+# How many records are decoded at once.
+CHUNK = 2_000
+
+_fail_on_invalid = OnInvalid.fail()
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Everything about a task that can travel: nodes of a topology, a partition, the application's settings."""
+
+    topology: Topology
+    config: Config
+    nodes: tuple[str, ...]
+    task_id: str
+    partition: int
+    is_global: bool = False
+
+    def dumps(self) -> bytes:
+        """The description as bytes, the user's functions included."""
+        data: bytes = cloudpickle.dumps(self)
+        return data
+
+    @staticmethod
+    def loads(data: bytes) -> TaskSpec:
+        """The description from its bytes; only from a place as trusted as code."""
+        spec: TaskSpec = pickle.loads(data)
+        return spec
+
+    def stores(self) -> list[StoreSpec]:
+        """The stores of the task, in Kafka Streams' order: by node, then as a Java HashSet lists them."""
+        topology = self.topology
+        kept = topology.global_stores if self.is_global else topology.stores
+        names = [
+            store
+            for name in self.nodes
+            if isinstance(node := topology.nodes[name], ProcessorNode)
+            for store in hash_order(node.stores)
+        ]
+        return [kept[name] for name in dict.fromkeys(names)]
+
+    def backend_stores(self) -> list[str]:
+        """The names of the stores that the task's back end must have."""
+        return [*backend_stores(self.stores()), TASK]
+
+
+@dataclass
+class Changes:
+    """What a commit must write, all or nothing: rows, the task's own rows, results, and the offsets reached."""
+
+    rows: dict[str, dict[bytes, bytes | None]]
+    memory: dict[bytes, bytes | None]
+    offsets: dict[tuple[str, int], int]
+    outputs: list[Output] = field(default_factory=list)
+
+    def batch(self) -> dict[str, dict[bytes, bytes | None]]:
+        """What belongs into the task's back end, in one atomic write."""
+        own = dict(self.memory)
+        for (topic, partition), offset in self.offsets.items():
+            own[_offset_key(topic, partition)] = b"%d" % offset
+        batch = {store: rows for store, rows in self.rows.items() if rows}
+        if own:
+            batch[TASK] = own
+        return batch
+
+
+def _offset_key(topic: str, partition: int) -> bytes:
+    return b"offset\0%s\0%d" % (topic.encode(), partition)
+
+
+class Task:
+    """Some nodes of a topology on one partition, over a back end that it reads and the caller writes.
+
+    `partitions_of` tells how many partitions a topic has; `globals` are the stores of the global task. Over a back end
+    with an earlier task's committed changes it goes on exactly where that was: feed it from `offsets` on.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        backend: Backend,
+        partitions_of: Callable[[str], int] = lambda topic: 1,
+        globals: Mapping[str, Store] | None = None,
+        *,
+        now: int = 0,
+    ) -> None:
+        self.spec = spec
+        self._failure: BaseException | None = None
+        self._closed = False
+        specs = spec.stores()
+        self.stores: dict[str, Store] = {store.name: open_store(store, backend) for store in specs}
+        context = self._context = TaskContext(spec.task_id, now)
+        self.offsets, remembered = _read(backend)
+        self._written: dict[str, bytes] = {name: _pickled(memory) for name, memory in remembered.items()}
+        topology = spec.topology
+        shared = self._shared = Shared(
+            topology,
+            spec.config,
+            context,
+            {**(globals or {}), **self.stores},
+            {**topology.global_stores, **topology.stores},
+            remembered,
+            partitions_of,
+        )
+        self._steps = compile_nodes(spec.nodes, shared)
+        shared.cache.sort([store.name for store in specs])
+        self._inputs = PartitionGroup(-1 if spec.is_global else spec.config.max_task_idle_ms)
+        self._sources = [node for name in spec.nodes if isinstance(node := topology.nodes[name], Source)]
+        self._by_topic: dict[str, Source] = {}
+        for source in self._sources:
+            for topic in source.topics:
+                real = shared.real_topic(topic)
+                self._by_topic[real] = source
+                if spec.partition < partitions_of(real):
+                    self._queue(real, spec.partition)
+        self._prefetches = {source.name: self._read_by_source_key(source) for source in self._sources}
+        self._has_processors = bool(shared.processors)
+        self._start()
+        self._remember(remembered)
+
+    # ---- set-up and memory -------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        for node, start in self._shared.starts:
+            try:
+                start()
+            except Exception as error:
+                raise StreamsError(f"step {node!r}: init failed with {type(error).__name__}: {error}") from error
+
+    def _remember(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, store in self.stores.items():
+            memory = remembered.get(f"store {name}")
+            if memory is not None:
+                store.remember(memory["memory"])
+        times = remembered.get("times")
+        if times is not None:
+            self._context.stream_time = times["stream"]
+            for (topic, partition), time in times["partitions"].items():
+                if self.reads(topic):
+                    self._queue(topic, partition).partition_time = time
+        for (topic, partition), offset in self.offsets.items():
+            if self.reads(topic):
+                self._queue(topic, partition).position = offset
+        punctuators = remembered.get("punctuators")
+        if punctuators:
+            self._shared.punctuations.remember(punctuators)
+        for node, processor in self._shared.processors.items():
+            for attribute, value in remembered.get(f"processor {node}", {}).items():
+                setattr(processor, attribute, value)
+
+    def _memories(self) -> dict[str, Mapping[str, Any]]:
+        """Everything the task must know again after a restart, by name."""
+        shared = self._shared
+        memories: dict[str, Mapping[str, Any]] = {name: vars(memory) for name, memory in shared.memories.items()}
+        for name, store in self.stores.items():
+            memory = store.memory()
+            if memory is not None:
+                memories[f"store {name}"] = {"memory": memory}
+        times = {place: queue.partition_time for place, queue in self._inputs.queues.items() if queue.partition_time >= 0}
+        memories["times"] = {"stream": self._context.stream_time, "partitions": times}
+        memories["punctuators"] = shared.punctuations.memory()
+        for node, processor in shared.processors.items():
+            memories[f"processor {node}"] = {
+                name: value for name, value in vars(processor).items() if not name.startswith("_") and _is_plain(value)
+            }
+        return memories
+
+    def _read_by_source_key(self, source: Source) -> list[Any]:
+        """The stores that are surely read under the very key of this source's records, serialised alike."""
+        topology = self.spec.topology
+        found: list[str] = []
+        reached = list(topology.children(source.name))
+        while reached:
+            node = topology.nodes[reached.pop()]
+            if not isinstance(node, ProcessorNode):
+                continue
+            match node.op:
+                case ops.Aggregate(store=store):
+                    found.append(store)
+                case ops.TableSource(store=str() as store, send_old=True):
+                    found.append(store)
+                case ops.StreamTableJoin(table=view, buffer=None):
+                    found.extend(stores_of(view))
+            if isinstance(node.op, _KEEP_KEYS):
+                reached.extend(topology.children(node.name))
+        specs = [topology.stores[name] for name in dict.fromkeys(found) if name in self.stores]
+        return [
+            self.stores[spec.name] for spec in specs if spec.kind in ("key-value", "timestamped") and spec.key == source.key
+        ]
+
+    # ---- input -------------------------------------------------------------------------------------------------
+
+    def reads(self, topic: str) -> bool:
+        """Whether the task reads a topic."""
+        return self._source(topic) is not None
+
+    def _source(self, topic: str) -> Source | None:
+        source = self._by_topic.get(topic)
+        if source is None:
+            matching = [s for s in self._sources if s.pattern is not None and s.pattern.fullmatch(topic)]
+            if matching:
+                source = self._by_topic[topic] = matching[0]
+        return source
+
+    def _queue(self, topic: str, partition: int) -> RecordQueue:
+        queue = self._inputs.queues.get((topic, partition))
+        if queue is None:
+            source = self._source(topic)
+            if source is None:
+                raise StreamsError(f"task {self.spec.task_id} does not read the topic {topic!r}")
+            queue = RecordQueue(topic, partition, source, self._stamper(source))
+            self._inputs.queues[topic, partition] = queue
+        return queue
+
+    def _stamper(self, source: Source) -> Callable[[RecordQueue, RawRecord], Head | None]:
+        """How a record of a source becomes the head of its queue."""
+        context, site = self._context, self._shared.sites[source.name]
+        decode_key, decode_value = source.key.decode, source.value.decode
+        extract = source.timestamp or _fail_on_invalid
+        # Kafka Streams' global task asks no timestamp extractor.
+        stamped = not self.spec.is_global
+
+        def stamp(queue: RecordQueue, raw: RawRecord) -> Head | None:
+            key_bytes, value_bytes, timestamp, headers, offset = raw
+            context.go((queue.topic, queue.partition, offset, timestamp, raw))
+            try:
+                key = None if key_bytes is None else decode_key(key_bytes)
+                value = None if value_bytes is None else decode_value(value_bytes)
+            except Exception as error:
+                site.unread(error, key_bytes, value_bytes, timestamp, headers)
+                return None
+            if stamped:
+                record = SourceRecord(key, value, timestamp, headers, queue.topic, queue.partition, offset)
+                timestamp = _extracted(extract, record, queue.partition_time)
+                if timestamp < 0:
+                    site.drop()
+                    return None
+            return Head(timestamp, raw, key, value)
+
+        return stamp
+
+    def feed(self, topic: str, partition: int, records: Iterable[RawRecord]) -> None:
+        """Add records of a topic partition, in offset order: (key, value, timestamp, headers, offset) each."""
+        self._check()
+        try:
+            self._inputs.feed(self._queue(topic, partition), records)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    @property
+    def queued(self) -> int:
+        """How many records wait."""
+        return len(self._inputs)
+
+    @property
+    def draining(self) -> bool:
+        """Whether no more records will come, so that none is waited for."""
+        return self._inputs.draining
+
+    @draining.setter
+    def draining(self, draining: bool) -> None:
+        self._inputs.draining = draining
+
+    # ---- work --------------------------------------------------------------------------------------------------
+
+    def process(self, limit: int, now: int) -> int:
+        """Process up to `limit` records, each with the stream-time punctuators it makes due; return how many it was.
+
+        Fewer come back when no more are ready, or when a commit is wanted.
+        """
+        self._check()
+        context, inputs = self._context, self._inputs
+        context.wall_clock = now
+        done = 0
+        try:
+            if limit > 1:
+                self._announce(limit)
+            while done < limit and inputs.ready(now):
+                queue = inputs.only()
+                if queue is not None and limit - done > 1 and queue.source.timestamp is None and queue.fifo:
+                    done += self._process_run(queue, min(limit - done, CHUNK))
+                else:
+                    self._process_one()
+                    done += 1
+                if context.commit_requested or (done < limit and done % CHUNK == 0 and self.wants_commit):
+                    break
+        except BaseException as error:
+            self._failure = error
+            raise
+        return done
+
+    def _announce(self, limit: int) -> None:
+        """Have the stores read, in one call each, the rows that the next records will ask for."""
+        for queue in self._inputs.waiting():
+            stores = self._prefetches[queue.source.name]
+            if stores:
+                keys = [raw[0] for raw in islice(queue.fifo, min(limit, CHUNK)) if raw[0] is not None]
+                if queue.head is not None and queue.head.raw[0] is not None:
+                    keys.append(queue.head.raw[0])
+                for store in stores:
+                    store.prefetch(keys)
+
+    def _process_one(self) -> None:
+        context = self._context
+        queue, head = self._inputs.poll()
+        if head.bad:
+            return
+        time, raw = head.time, head.raw
+        if time > context.stream_time:
+            context.stream_time = time
+        context.topic, context.partition, context.offset = queue.topic, queue.partition, raw[4]
+        context.timestamp, context.record = time, raw
+        self._steps[queue.source.name](head.key, head.value, time, raw[3])
+        if self._has_processors:
+            self._shared.punctuations.fire("stream-time", context.stream_time)
+
+    def _process_run(self, queue: RecordQueue, limit: int) -> int:
+        """Process records of the one queue that has any, without making a head of each; return how many it was."""
+        head, fifo = queue.head, queue.fifo
+        assert head is not None
+        if head.bad:
+            self._process_one()
+            return 1
+        raws = [fifo.popleft() for _ in range(min(limit - 1, len(fifo)))]
+        source = queue.source
+        try:
+            keys = _decoded(source.key, [raw[0] for raw in raws])
+            values = _decoded(source.value, [raw[1] for raw in raws])
+        except Exception:
+            # One of them is bad: one by one, so that the others go on as they must.
+            fifo.extendleft(reversed(raws))
+            self._process_one()
+            return 1
+        raws.insert(0, head.raw)
+        keys.insert(0, head.key)
+        values.insert(0, head.value)
+        queue.head = None
+        self._run(queue, raws, keys, values)
+        queue.position = raws[-1][4] + 1
+        queue.find_head()
+        self._inputs.settle(queue)
+        return len(raws)
+
+    def _run(self, queue: RecordQueue, raws: list[RawRecord], keys: list[Any], values: list[Any]) -> None:
+        context, step = self._context, self._steps[queue.source.name]
+        punctuations = self._shared.punctuations
+        scheduled = punctuations.by_stream_time if self._has_processors else ()
+        checked = not self.spec.is_global
+        context.topic, context.partition = queue.topic, queue.partition
+        stream_time, partition_time = context.stream_time, queue.partition_time
+        for raw, key, value in zip(raws, keys, values, strict=True):
+            _, _, time, headers, offset = raw
+            if time > partition_time:
+                partition_time = time
+                if time > stream_time:
+                    context.stream_time = stream_time = time
+            elif time < 0 and checked:
+                context.go((queue.topic, queue.partition, offset, time, raw))
+                record = SourceRecord(key, value, time, headers, queue.topic, queue.partition, offset)
+                _extracted(_fail_on_invalid, record, partition_time)
+            context.offset = offset
+            context.timestamp = time
+            context.record = raw
+            step(key, value, time, headers)
+            if scheduled and scheduled[0].time <= stream_time:
+                punctuations.fire("stream-time", stream_time)
+        queue.partition_time = partition_time
+
+    def punctuate(self, now: int) -> bool:
+        """Run the wall-clock punctuators that are due; whether there were any."""
+        self._check()
+        self._context.wall_clock = now
+        try:
+            return self._shared.punctuations.fire("wall-clock", now)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    # ---- commit ------------------------------------------------------------------------------------------------
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether a commit should come soon: a processor asked for one, or uncommitted rows take much memory."""
+        return self._context.commit_requested or sum(s.dirty_bytes for s in self.stores.values()) > DIRTY_BYTES
+
+    def commit(self) -> Changes:
+        """Flush the record cache and return what has changed since the last commit.
+
+        The caller writes `batch()` to the task's back end before it does anything else with the task.
+        """
+        self._check()
+        context = self._context
+        try:
+            self._shared.cache.flush()
+            rows: dict[str, dict[bytes, bytes | None]] = {}
+            for store in self.stores.values():
+                rows.update(store.drain())
+            memory = self._changed_memory()
+        except BaseException as error:
+            self._failure = error
+            raise
+        offsets = {
+            place: offset
+            for place, queue in self._inputs.queues.items()
+            if (offset := queue.next_offset) is not None and offset != self.offsets.get(place)
+        }
+        self.offsets.update(offsets)
+        outputs = context.outputs[:]
+        context.outputs.clear()
+        context.commit_requested = False
+        return Changes(rows, memory, offsets, outputs)
+
+    def _changed_memory(self) -> dict[bytes, bytes | None]:
+        changed: dict[bytes, bytes | None] = {}
+        for name, memory in self._memories().items():
+            data = _pickled(memory)
+            if data != self._written.get(name, _NOTHING):
+                self._written[name] = data
+                changed[b"memory\0" + name.encode()] = data
+        return changed
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """Dropped and late records of each node."""
+        return {
+            name: {"dropped-records-total": site.dropped, "late-records-total": site.came_late}
+            for name, site in self._shared.sites.items()
+        }
+
+    def close(self) -> None:
+        """Close the processors; what was not committed is lost."""
+        if self._closed:
+            return
+        self._closed = True
+        failed: list[tuple[str, Exception]] = []
+        for node, close in self._shared.closes:
+            try:
+                close()
+            except Exception as error:
+                failed.append((node, error))
+        if failed:
+            node, error = failed[0]
+            raise StreamsError(f"step {node!r}: close failed with {type(error).__name__}: {error}") from error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StreamsError(f"task {self.spec.task_id} has failed before: make a new one") from self._failure
+        if self._closed:
+            raise StreamsError(f"task {self.spec.task_id} is closed")
+
+
+_KEEP_KEYS = (ops.Filter, ops.MapValues, ops.FlatMapValues, ops.Peek, ops.PassThrough, ops.RepartitionFilter)
+
+
+def _decoded(serde: Serde, data: Sequence[bytes | None]) -> list[Any]:
+    decode = serde.decoder()
+    if None in data:
+        return [None if item is None else decode(item) for item in data]
+    return list(map(decode, data))  # type: ignore[arg-type]
+
+
+def _extracted(extract: Callable[[SourceRecord, int], int], record: SourceRecord, partition_time: int) -> int:
+    """The timestamp of a record; what goes wrong is fatal, as in Kafka Streams."""
+    at = f"{record.topic}-{record.partition}@{record.offset}"
+    try:
+        timestamp = extract(record, partition_time)
+    except StreamsError:
+        raise
+    except Exception as error:
+        raise RecordFailed(
+            f"the timestamp extractor {place(extract)} failed on {at}: {type(error).__name__}: {error}"
+        ) from error
+    if type(timestamp) is not int:
+        raise RecordFailed(f"the timestamp extractor {place(extract)} must give an int, but gave {timestamp!r} for {at}")
+    return timestamp
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a processor's attribute is data that can be kept over a restart."""
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str, bytes):
+        return True
+    if kind in (list, tuple, set, frozenset):
+        return all(map(_is_plain, value))  # type: ignore[call-overload]
+    return kind is dict and all(_is_plain(k) and _is_plain(v) for k, v in value.items())  # type: ignore[attr-defined]
+
+
+def _pickled(memory: Mapping[str, Any]) -> bytes:
+    return pickle.dumps(dict(memory), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+_NOTHING = _pickled({})
+
+
+def _read(backend: Backend) -> tuple[dict[tuple[str, int], int], dict[str, dict[str, Any]]]:
+    """The offsets and memories that were committed."""
+    offsets: dict[tuple[str, int], int] = {}
+    memories: dict[str, dict[str, Any]] = {}
+    for key, data in backend.scan(TASK, b"", None):
+        kind, name = key.split(b"\0", 1)
+        if kind == b"offset":
+            topic, partition = name.rsplit(b"\0", 1)
+            offsets[topic.decode(), int(partition)] = int(data)
+        else:
+            memories[name.decode()] = pickle.loads(data)
+    return offsets, memories

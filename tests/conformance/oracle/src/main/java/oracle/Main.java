@@ -1,0 +1,33 @@
+package oracle;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** Usage: {@code Main <area class> <folder> [text the names must contain]} writes the traces of an area; {@code Main
+ * Check <folder of given traces> <folder>} replays the inputs of given traces for the topologies of {@link Check}. */
+public final class Main {
+    private Main() {}
+
+    public static void main(final String[] args) throws Exception {
+        final Harness.Area area =
+            (Harness.Area) Class.forName("oracle." + args[0]).getDeclaredConstructor().newInstance();
+        final Harness.Registry registry = new Harness.Registry();
+        area.register(registry);
+        if (args[0].equals("Check")) {
+            for (final Harness.Definition definition : registry.definitions())
+                for (int seed = 0; seed < 3; seed++) {
+                    final String file = definition.name + "." + seed + ".json";
+                    Files.writeString(
+                        Path.of(args[2], file), Runner.trace(definition, seed, Runner.steps(Path.of(args[1], file))));
+                }
+            return;
+        }
+        final String wanted = args.length > 2 ? args[2] : "";
+        for (final Harness.Definition definition : registry.definitions())
+            if (definition.name.contains(wanted))
+                for (int seed = 0; seed < 3; seed++) {
+                    final String trace = Runner.trace(definition, seed, definition.steps(seed));
+                    Files.writeString(Path.of(args[1], definition.name + "." + seed + ".json"), trace);
+                }
+    }
+}
