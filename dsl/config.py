@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 from headwater.dsl.callables import check
-from headwater.dsl.durations import checked_ms, to_ms
+from headwater.dsl.durations import LONG_MAX, checked_ms, to_ms
 from headwater.dsl.records import Headers
 from headwater.errors import TopologyError
 
@@ -18,6 +18,7 @@ __all__ = ["Config", "ErrorContext", "ErrorHandler", "ErrorResponse", "Optimize"
 ErrorResponse: TypeAlias = Literal["fail", "skip", "dead-letter"]
 Optimize: TypeAlias = bool | Iterable[str]
 
+_SECOND = 1000
 _RESPONSES = ("fail", "skip", "dead-letter")
 _OPTIMIZATIONS = frozenset({"reuse-source-topics", "merge-repartition-topics", "self-join"})
 _HANDLERS = ("on_deserialization_error", "on_processing_error", "on_production_error")
@@ -84,8 +85,8 @@ class Config:
     - `commit_interval`: time between commits; 100 ms when exactly once, otherwise 30 s.
     - `optimize`: as in `StreamsBuilder.build`.
     - `join_emit_interval`, `window_emit_interval`: how often, by wall clock, left and outer joins and emit-on-close
-      windows look for what has closed.
-    - `max_task_idle`: how long a task waits for an input that is empty; None never waits.
+      windows look for what has closed. Left out: every second, and with every record in the test driver.
+    - `max_task_idle`: how long a task with several inputs waits for one that is empty; None waits for ever.
     - `on_…_error`: "fail", "skip", "dead-letter" or a function of an ErrorContext that answers one of these.
     - `dead_letters`, `late`: the topics for bad and for late records.
     - `unmapped`: the keys that `from_kafka` has no counterpart for.
@@ -101,8 +102,8 @@ class Config:
     commit_interval: timedelta | None = None
     exactly_once: bool = True
     optimize: Optimize = False
-    join_emit_interval: timedelta = timedelta(seconds=1)
-    window_emit_interval: timedelta = timedelta(seconds=1)
+    join_emit_interval: timedelta | None = None
+    window_emit_interval: timedelta | None = None
     max_task_idle: timedelta | None = timedelta(0)
     on_deserialization_error: ErrorHandler = "fail"
     on_processing_error: ErrorHandler = "fail"
@@ -127,7 +128,7 @@ class Config:
         ]
         for argument in ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle"):
             duration = getattr(self, argument)
-            if duration is not None or argument.endswith("emit_interval"):
+            if duration is not None:
                 checked_ms(f"Config: {argument}", duration, faults)
         try:
             names = optimizations(self.optimize)
@@ -164,17 +165,17 @@ class Config:
     @property
     def join_emit_interval_ms(self) -> int:
         """Milliseconds of wall clock between two looks of a join for unmatched records."""
-        return to_ms(self.join_emit_interval)
+        return _SECOND if self.join_emit_interval is None else to_ms(self.join_emit_interval)
 
     @property
     def window_emit_interval_ms(self) -> int:
         """Milliseconds of wall clock between two looks of an emit-on-close step for closed windows."""
-        return to_ms(self.window_emit_interval)
+        return _SECOND if self.window_emit_interval is None else to_ms(self.window_emit_interval)
 
     @property
     def max_task_idle_ms(self) -> int:
-        """Milliseconds a task waits for an empty input; -1 never waits."""
-        return -1 if self.max_task_idle is None else to_ms(self.max_task_idle)
+        """Milliseconds a task waits for an empty input."""
+        return LONG_MAX if self.max_task_idle is None else to_ms(self.max_task_idle)
 
     @staticmethod
     def from_kafka(settings: Mapping[str, Any]) -> "Config":
@@ -226,9 +227,9 @@ def _milliseconds(value: Any) -> timedelta:
     return timedelta(milliseconds=_number(value))
 
 
-def _idle(value: Any) -> timedelta | None:
-    ms = _number(value)
-    return None if ms < 0 else timedelta(milliseconds=ms)
+def _idle(value: Any) -> timedelta:
+    # Kafka Streams' -1 processes what is there at once; so does our 0, which knows of no lag to wait for.
+    return timedelta(milliseconds=max(_number(value), 0))
 
 
 def _guarantee(value: Any) -> bool:

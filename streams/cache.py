@@ -1,5 +1,5 @@
-"""Kafka Streams' record cache: updates of a key fold into one until the commit, or until the cache is full. It owns what
-is forwarded late and in which order; our stores are written at once, so it never holds a row.
+"""Kafka Streams' record cache: updates of a key fold into one until the commit, or until the cache is full. It owns
+what is forwarded late and in which order; our stores are written at once, so it never holds a row.
 """
 
 from __future__ import annotations

@@ -226,7 +226,9 @@ class Site:
         self._shared.faults.handle("production", self.node, error, key, value, timestamp, headers)
         self.dropped += 1
 
-    def unread(self, error: Exception, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+    def unread(
+        self, error: Exception, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+    ) -> None:
         """Ask the handler about a record that cannot be read: raise, or count it as dropped and return."""
         self._shared.faults.handle("deserialization", self.node, error, key, value, timestamp, headers)
         self.dropped += 1

@@ -1,5 +1,5 @@
-"""Where a task is: the record it works on, its times, what it has sent so far, and the punctuators that are due. It owns
-the user's view of all that, ProcessorContext; queues, stores and commits are the task's.
+"""Where a task is: the record it works on, its times, what it has sent so far, and the punctuators that are due. It
+owns the user's view of all that, ProcessorContext; queues, stores and commits are the task's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
+from headwater.dsl.callables import check
 from headwater.dsl.durations import checked_ms
 from headwater.dsl.records import Headers, Record
 from headwater.errors import StreamsError
@@ -127,8 +128,10 @@ class Punctuations:
         interval_ms = checked_ms("schedule: interval", interval, faults, least=1)
         if clock not in get_args(Clock):
             faults.append(f'schedule: the clock is "stream-time" or "wall-clock", but is {clock!r}')
-        if not callable(f):
-            faults.append(f"schedule: a function of a timestamp is needed, but this is {f!r}")
+        try:
+            check(f, 1)
+        except ValueError as fault:
+            faults.append(f"schedule: {fault}")
         if faults:
             raise StreamsError("; ".join(faults))
         first = 0 if clock == "stream-time" else self._context.wall_clock + interval_ms
@@ -193,9 +196,12 @@ class ProcessorContext:
     ...     def init(self, context):
     ...         super().init(context)
     ...         context.schedule(timedelta(seconds=1), "stream-time", lambda time: print("tick", time))
+    ...     def process(self, record):
+    ...         print(self.context.topic, record.value)
     >>> topology = Topology().add_source("in", "words").add_processor("ticks", Ticks, "in")
     >>> with TopologyTestDriver(topology) as driver:
     ...     driver.input("words").send("k", "v", at=2500)
+    words v
     tick 2500
     """
 
@@ -212,7 +218,9 @@ class ProcessorContext:
     def forward(self, record: Record, to: str | None = None) -> None:
         """Emit the record to all children, or to the child named `to`."""
         if type(record) is not Record:
-            raise TypeError(f"forward() takes a Record, but this is {record!r:.80}: write Record(key, value, timestamp)")
+            raise TypeError(
+                f"forward() takes a Record, but this is {record!r:.80}: write Record(key, value, timestamp)"
+            )
         if record.timestamp < 0:
             raise ValueError(f"a record's timestamp must not be negative, but is {record.timestamp}")
         if self._fixed_key and self.current is not None and record.key != self.current[0]:

@@ -1,6 +1,6 @@
-"""The test driver: a topology run in this process, with no broker, on a clock that moves when told to. It owns topics as
-lists, the clock and the order of work, which is that of Kafka Streams' own driver; everything else is the same task that
-runs elsewhere.
+"""The test driver: a topology run in this process, with no broker, on a clock that moves when told to. It owns topics
+as lists, the clock and the order of work, which is that of Kafka Streams' own driver; everything else is the same task
+that runs elsewhere.
 
 With one partition, all sub-topologies are one task. A record is processed to the end before the next is taken: one
 record, a commit, then what it wrote to internal topics. With more partitions there is a task per sub-topology and
@@ -71,7 +71,9 @@ class InputTopic:
         partition: int | None = None,
     ) -> None:
         """Send a record as these very bytes, malformed ones too."""
-        self._driver._send([(self._topic, partition, key, value, self._driver.now if at is None else at, tuple(headers))])
+        self._driver._send(
+            [(self._topic, partition, key, value, self._driver.now if at is None else at, tuple(headers))]
+        )
 
     def encode(self, key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
         """The bytes of a record for this topic."""
@@ -91,7 +93,7 @@ class OutputTopic:
         self._value = value
 
     def read_all(self, partition: int | None = None) -> list[Record]:
-        """Return the records written since the last call, and forget them; only those of a partition if one is given."""
+        """Return the records written since the last call, or only a partition's, and forget them."""
         return [
             Record(
                 None if key is None else self._key.decode(key),
@@ -423,9 +425,9 @@ class TopologyTestDriver:
             return
         self._closed = True
         failed: list[Exception] = []
-        for closing in [*(running.task for running in self._running()), *self._backends]:
+        for close in [*(running.task.close for running in self._running()), *(b.close for b in self._backends)]:
             try:
-                closing.close()
+                close()
             except Exception as error:
                 failed.append(error)
         if self._directory is not None:
@@ -443,15 +445,13 @@ class TopologyTestDriver:
 
 
 def _unthrottled(config: Config) -> Config:
-    """The settings with emit intervals of 0 where none was asked for, as in Kafka Streams' own driver."""
-    defaults = {field.name: field.default for field in dataclasses.fields(Config)}
-    left_alone = [
-        name
-        for name in ("join_emit_interval", "window_emit_interval")
-        # The very object: an interval that was given may well equal the default.
-        if getattr(config, name) is defaults[name]
-    ]
-    return dataclasses.replace(config, **dict.fromkeys(left_alone, timedelta(0)))
+    """The settings with emit intervals of 0 where none was given, as in Kafka Streams' own driver."""
+    never = timedelta(0)
+    return dataclasses.replace(
+        config,
+        join_emit_interval=config.join_emit_interval if config.join_emit_interval is not None else never,
+        window_emit_interval=config.window_emit_interval if config.window_emit_interval is not None else never,
+    )
 
 
 def _flat(task: Task) -> dict[tuple[str, str], int]:

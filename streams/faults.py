@@ -1,5 +1,6 @@
-"""What becomes of a record that cannot be read, processed or written: the application's handlers are asked, and it fails,
-is skipped or becomes a dead letter. It owns the error's text and the dead letter's shape; counting is the node's.
+"""What becomes of a record that cannot be read, processed or written: the application's handlers are asked, and it
+fails, is skipped or becomes a dead letter. It owns the text of the error and the shape of the dead letter; counting is
+the node's.
 
 A dead letter is the source record as it was read, under Kafka Streams' own headers and one more for the step:
 

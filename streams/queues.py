@@ -1,6 +1,6 @@
-"""The inputs of a task: a queue per topic partition, and the choice of the next record among them. It owns when a record
-is decoded and stamped (as it becomes the head of its queue) and the order of heads with equal timestamps, which is that
-of Java's priority queue; what becomes of a bad record is decided by the handlers it is given.
+"""The inputs of a task: a queue per topic partition, and the choice of the next record among them. It owns when a
+record is decoded and stamped (as it becomes the head of its queue) and the order of heads with equal timestamps, which
+is that of Java's priority queue; what becomes of a bad record is decided by the handlers it is given.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class RecordQueue:
 class PartitionGroup:
     """All inputs of a task, and which of them is next: the one whose head has the lowest timestamp.
 
-    An empty input may hold the others up: for `idle_ms` since it was first missed, not at all when that is negative.
+    An empty input may hold the others up: for `idle_ms` since it was first missed.
     """
 
     __slots__ = ("_deadlines", "_heads", "_idle_ms", "draining", "queues")
@@ -177,7 +177,7 @@ class PartitionGroup:
         waiting = self._heads.items
         if not waiting:
             return False
-        if self._idle_ms < 0 or self.draining or len(waiting) == len(self.queues):
+        if not self._idle_ms or self.draining or len(waiting) == len(self.queues):
             self._deadlines.clear()
             return True
         for place, queue in self.queues.items():
@@ -198,7 +198,7 @@ class PartitionGroup:
     def only(self) -> RecordQueue | None:
         """The one queue that holds records, if it is one and the others are not waited for."""
         waiting = self._heads.items
-        if len(waiting) == 1 and (self._idle_ms <= 0 or self.draining or len(self.queues) == 1):
+        if len(waiting) == 1 and (not self._idle_ms or self.draining or len(self.queues) == 1):
             return waiting[0]
         return None
 

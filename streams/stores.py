@@ -1,6 +1,6 @@
 """Stores for a task and for users: a description becomes the typed store of state/, and that becomes what
-`context.store()`, `driver.store()` and an application's queries give. It owns the users' methods; layouts, retention and
-order are state/'s.
+`context.store()`, `driver.store()` and an application's queries give. It owns the users' methods; layouts, retention
+and order are state/'s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from headwater.state.unmatched import UnmatchedStore
 from headwater.state.versioned import EXPIRED, VersionedStore
 from headwater.state.window import WindowStore
 
-__all__ = ["KeyValues", "Sessions", "Store", "TableStore", "Versions", "Windows", "backend_stores", "open_store", "public"]
+__all__ = [
+    "KeyValues",
+    "Sessions",
+    "Store",
+    "TableStore",
+    "Versions",
+    "Windows",
+    "backend_stores",
+    "open_store",
+    "public",
+]
 
 Row: TypeAlias = tuple[Any, int]
 Store: TypeAlias = (

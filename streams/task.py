@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]  # it comes without types
 
 from headwater.dsl import ops
 from headwater.dsl.callables import place
@@ -34,10 +34,10 @@ from headwater.dsl.topology import ProcessorNode, Source, StoreSpec, Topology
 from headwater.errors import StreamsError
 from headwater.state.backend import Backend
 from headwater.streams import operators
-from headwater.streams.compile import Shared, Step, compile_nodes
+from headwater.streams.compile import Shared, compile_nodes
 from headwater.streams.context import Output, TaskContext
 from headwater.streams.faults import RecordFailed
-from headwater.streams.queues import UNKNOWN, Head, PartitionGroup, RawRecord, RecordQueue
+from headwater.streams.queues import Head, PartitionGroup, RawRecord, RecordQueue
 from headwater.streams.stores import Store, backend_stores, open_store
 
 __all__ = ["TASK", "Changes", "Task", "TaskSpec"]
@@ -153,7 +153,7 @@ class Task:
         )
         self._steps = compile_nodes(spec.nodes, shared)
         shared.cache.sort([store.name for store in specs])
-        self._inputs = PartitionGroup(-1 if spec.is_global else spec.config.max_task_idle_ms)
+        self._inputs = PartitionGroup(0 if spec.is_global else spec.config.max_task_idle_ms)
         self._sources = [node for name in spec.nodes if isinstance(node := topology.nodes[name], Source)]
         self._by_topic: dict[str, Source] = {}
         for source in self._sources:
@@ -205,7 +205,7 @@ class Task:
             memory = store.memory()
             if memory is not None:
                 memories[f"store {name}"] = {"memory": memory}
-        times = {place: queue.partition_time for place, queue in self._inputs.queues.items() if queue.partition_time >= 0}
+        times = {at: queue.partition_time for at, queue in self._inputs.queues.items() if queue.partition_time >= 0}
         memories["times"] = {"stream": self._context.stream_time, "partitions": times}
         memories["punctuators"] = shared.punctuations.memory()
         for node, processor in shared.processors.items():
@@ -233,9 +233,8 @@ class Task:
             if isinstance(node.op, _KEEP_KEYS):
                 reached.extend(topology.children(node.name))
         specs = [topology.stores[name] for name in dict.fromkeys(found) if name in self.stores]
-        return [
-            self.stores[spec.name] for spec in specs if spec.kind in ("key-value", "timestamped") and spec.key == source.key
-        ]
+        pointed = [spec for spec in specs if spec.kind in ("key-value", "timestamped") and spec.key == source.key]
+        return [self.stores[spec.name] for spec in pointed]
 
     # ---- input -------------------------------------------------------------------------------------------------
 
@@ -450,9 +449,9 @@ class Task:
             self._failure = error
             raise
         offsets = {
-            place: offset
-            for place, queue in self._inputs.queues.items()
-            if (offset := queue.next_offset) is not None and offset != self.offsets.get(place)
+            at: offset
+            for at, queue in self._inputs.queues.items()
+            if (offset := queue.next_offset) is not None and offset != self.offsets.get(at)
         }
         self.offsets.update(offsets)
         outputs = context.outputs[:]
@@ -485,10 +484,9 @@ class Task:
         for node, close in self._shared.closes:
             try:
                 close()
-            except Exception as error:
-                failed.append((node, error))
-        if failed:
-            node, error = failed[0]
+            except Exception as raised:
+                failed.append((node, raised))
+        for node, error in failed[:1]:
             raise StreamsError(f"step {node!r}: close failed with {type(error).__name__}: {error}") from error
 
     def _check(self) -> None:
@@ -520,7 +518,9 @@ def _extracted(extract: Callable[[SourceRecord, int], int], record: SourceRecord
             f"the timestamp extractor {place(extract)} failed on {at}: {type(error).__name__}: {error}"
         ) from error
     if type(timestamp) is not int:
-        raise RecordFailed(f"the timestamp extractor {place(extract)} must give an int, but gave {timestamp!r} for {at}")
+        raise RecordFailed(
+            f"the timestamp extractor {place(extract)} must give an int, but gave {timestamp!r} for {at}"
+        )
     return timestamp
 
 

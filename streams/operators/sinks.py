@@ -1,5 +1,5 @@
-"""Sinks: the end of a record's way through a task. It owns encoding and the choice of a topic and, where it is not left to
-the key, of a partition; the bytes leave with the commit.
+"""Sinks: the end of a record's way through a task. It owns encoding and the choice of a topic and, where it is not left
+to the key, of a partition; the bytes leave with the commit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def write_records(sink: Sink, site: Site) -> Step:
             try:
                 key_bytes, value_bytes = encode(key, value)
             except Exception as error:
-                return unwritten(error, key, value, timestamp, headers)
+                unwritten(error, key, value, timestamp, headers)
+                return
             data = topic, None, key_bytes, value_bytes, timestamp, headers
         append(data)
 
@@ -63,11 +64,13 @@ def _to_partitions(sink: Sink, topic: str, site: Site, choose: Chooser) -> Step:
         try:
             partition = choose(topic, key, value)
         except Exception as error:
-            return fault(error, key, value, timestamp, headers)
+            fault(error, key, value, timestamp, headers)
+            return
         try:
             key_bytes, value_bytes = encode(key, value)
         except Exception as error:
-            return unwritten(error, key, value, timestamp, headers)
+            unwritten(error, key, value, timestamp, headers)
+            return
         append((topic, partition, key_bytes, value_bytes, timestamp, headers))
 
     return write
@@ -86,11 +89,13 @@ def _to_named_topics(sink: Sink, name: Callable[..., str], site: Site, choose: C
                 raise StreamsError(f"the function {place(name)} must name a topic, but gave {topic!r}")
             partition = None if choose is None else choose(topic, key, value)
         except Exception as error:
-            return fault(error, key, value, timestamp, headers)
+            fault(error, key, value, timestamp, headers)
+            return
         try:
             key_bytes, value_bytes = encode(key, value)
         except Exception as error:
-            return unwritten(error, key, value, timestamp, headers)
+            unwritten(error, key, value, timestamp, headers)
+            return
         append((topic, partition, key_bytes, value_bytes, timestamp, headers))
 
     return write

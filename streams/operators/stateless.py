@@ -25,7 +25,8 @@ def filter_records(op: ops.Filter, site: Site) -> Step:
             try:
                 rejected = predicate(key, value)
             except Exception as error:
-                return fault(error, key, value, timestamp, headers)
+                fault(error, key, value, timestamp, headers)
+                return
             if not rejected:
                 forward(key, value, timestamp, headers)
 
@@ -35,7 +36,8 @@ def filter_records(op: ops.Filter, site: Site) -> Step:
         try:
             accepted = predicate(key, value)
         except Exception as error:
-            return fault(error, key, value, timestamp, headers)
+            fault(error, key, value, timestamp, headers)
+            return
         if accepted:
             forward(key, value, timestamp, headers)
 
@@ -51,7 +53,8 @@ def map_records(op: ops.Map, site: Site) -> Step:
         try:
             new_key, new_value = f(key, value)
         except Exception as error:
-            return fault(error, key, value, timestamp, headers)
+            fault(error, key, value, timestamp, headers)
+            return
         forward(new_key, new_value, timestamp, headers)
 
     return map_record
@@ -67,7 +70,8 @@ def map_values(op: ops.MapValues, site: Site) -> Step:
             try:
                 new = f(key, value)
             except Exception as error:
-                return fault(error, key, value, timestamp, headers)
+                fault(error, key, value, timestamp, headers)
+                return
             forward(key, new, timestamp, headers)
 
         return map_keyed
@@ -76,7 +80,8 @@ def map_values(op: ops.MapValues, site: Site) -> Step:
         try:
             new = f(value)
         except Exception as error:
-            return fault(error, key, value, timestamp, headers)
+            fault(error, key, value, timestamp, headers)
+            return
         forward(key, new, timestamp, headers)
 
     return map_value
@@ -121,7 +126,8 @@ def select_key(op: ops.SelectKey, site: Site) -> Step:
         try:
             new_key = f(key, value)
         except Exception as error:
-            return fault(error, key, value, timestamp, headers)
+            fault(error, key, value, timestamp, headers)
+            return
         forward(new_key, value, timestamp, headers)
 
     return rekey
@@ -136,7 +142,8 @@ def peek(op: ops.Peek, site: Site) -> Step:
         try:
             f(key, value)
         except Exception as error:
-            return fault(error, key, value, timestamp, headers)
+            fault(error, key, value, timestamp, headers)
+            return
         forward(key, value, timestamp, headers)
 
     return look
@@ -186,7 +193,8 @@ def branch(op: ops.Branch, site: Site) -> Step:
         try:
             chosen = next((child for predicate, child in pairs if predicate(key, value)), default)
         except Exception as error:
-            return fault(error, key, value, timestamp, headers)
+            fault(error, key, value, timestamp, headers)
+            return
         if chosen is not None:
             chosen(key, value, timestamp, headers)
 

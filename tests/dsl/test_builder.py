@@ -89,7 +89,10 @@ def test_every_fault_is_listed_with_its_step_and_place() -> None:
         ),
         (
             lambda b: (
-                b.stream("s").group_by_key().windowed_by(TimeWindows.of(MINUTE)).count(store=Window("w", size=2 * MINUTE))
+                b.stream("s")
+                .group_by_key()
+                .windowed_by(TimeWindows.of(MINUTE))
+                .count(store=Window("w", size=2 * MINUTE))
             ),
             "the windows' own",
         ),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headwater.dsl.config import Config, ErrorContext, optimizations
+from headwater.dsl.durations import LONG_MAX
 from headwater.errors import TopologyError
 
 ALL = frozenset({"reuse-source-topics", "merge-repartition-topics", "self-join"})
@@ -45,7 +46,7 @@ def test_all_faults_come_together() -> None:
             commit_interval=timedelta(-1),
             exactly_once="yes",  # type: ignore[arg-type]
             optimize={"self-join", "faster"},
-            join_emit_interval=None,  # type: ignore[arg-type]
+            join_emit_interval=1,  # type: ignore[arg-type]
             max_task_idle=5,  # type: ignore[arg-type]
             on_deserialization_error="dead-letter",
             on_processing_error="ignore",  # type: ignore[arg-type]
@@ -166,8 +167,9 @@ def test_what_is_skipped_goes_to_the_dead_letter_topic_if_there_is_one() -> None
     assert (config.on_deserialization_error, config.on_processing_error) == ("dead-letter", "fail")
 
 
-def test_a_task_that_never_waits() -> None:
-    assert Config.from_kafka({"max.task.idle.ms": -1}).max_task_idle_ms == -1
+def test_a_task_that_never_waits_and_one_that_always_does() -> None:
+    assert Config.from_kafka({"max.task.idle.ms": -1}).max_task_idle_ms == 0
+    assert Config(max_task_idle=None).max_task_idle_ms == LONG_MAX
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater import KTable, Str, StreamsBuilder, Topology, TopologyTestDriver, Versioned
+from headwater import (
+    Config,
+    KeyValue,
+    KTable,
+    SessionWindows,
+    Str,
+    StreamsBuilder,
+    TimeWindows,
+    Topology,
+    TopologyTestDriver,
+    Versioned,
+    Windowed,
+)
 
 MS = timedelta(milliseconds=1)
 Update = tuple[str, str | None, str | None, int]
@@ -126,6 +138,52 @@ def test_unmaterialized_tables_are_computed_when_they_are_read() -> None:
         assert ask() == "?+None+R"
         send(driver, [("left", "a", "-", 1), ("right", "a", None, 1)])
         assert ask() == "?+None"
+
+
+def test_windowed_tables_are_joined_window_by_window() -> None:
+    builder = StreamsBuilder(key=Str(), value=Str())
+    left, right = (
+        builder.stream(topic).group_by_key().windowed_by(TimeWindows.of(10 * MS, grace=100 * MS)).count(store=topic)
+        for topic in ("left", "right")
+    )
+    left.join(right, plus).to_stream().to("out", value=Str())
+    with TopologyTestDriver(builder.build()) as driver:
+        assert send(driver, [("left", "a", "", 1), ("left", "a", "", 12), ("right", "a", "", 15)]) == [
+            (Windowed("a", 10, 20), "1+1", 15)
+        ]
+        assert send(driver, [("right", "a", "", 3), ("left", "a", "", 5)]) == [
+            (Windowed("a", 0, 10), "1+1", 3),
+            (Windowed("a", 0, 10), "2+1", 5),
+        ]
+
+
+def test_session_tables_are_joined_session_by_session() -> None:
+    builder = StreamsBuilder(key=Str(), value=Str())
+    left, right = (
+        builder.stream(topic).group_by_key().windowed_by(SessionWindows.of(5 * MS, grace=100 * MS)).count(store=topic)
+        for topic in ("left", "right")
+    )
+    left.join(right, plus).to_stream().to("out", value=Str())
+    with TopologyTestDriver(builder.build()) as driver:
+        assert send(driver, [("left", "a", "", 1), ("right", "a", "", 1), ("right", "a", "", 3)]) == [
+            (Windowed("a", 1, 1), "1+1", 1),
+            (Windowed("a", 1, 1), None, 1),
+        ]
+        assert send(driver, [("left", "a", "", 3)]) == [(Windowed("a", 1, 3), "2+2", 3)]
+
+
+def test_the_record_cache_folds_a_kept_join_and_knows_what_was_there() -> None:
+    builder = StreamsBuilder(key=Str(), value=Str())
+    words = builder.stream("left").flat_map_values(
+        lambda value: [None if word == "-" else word for word in value.split()]
+    )
+    left = words.to_table(store=KeyValue("ltab", cached=False))
+    right = builder.table("right", store=KeyValue("rtab", cached=False))
+    left.join(right, plus, store="joined").to_stream().to("out")
+    with TopologyTestDriver(builder.build(), Config("app", cache_bytes=10_000)) as driver:
+        assert send(driver, [("right", "a", "R", 0), ("left", "a", "L -", 1)]) == []
+        assert send(driver, [("left", "a", "L M", 2)]) == [("a", "M+R", 2)]
+        assert send(driver, [("left", "a", "N -", 3)]) == [("a", None, 3)]
 
 
 updates = st.lists(
