@@ -132,10 +132,10 @@ def users(keys: int) -> dict[str, dict[str, str]]:
 
 
 CASES: dict[str, tuple[Callable[[], Topology], Callable[[list[Raw], dict[Any, Any], list[Any]], None]]] = {
-    "filter → map_values → filter": (stateless, stateless_loop),
+    "filter, map_values, filter": (stateless, stateless_loop),
     "keyed count": (count, count_loop),
     "tumbling sum": (tumbling, tumbling_loop),
-    "stream–table join": (join, join_loop),
+    "stream-table join": (join, join_loop),
 }
 
 
@@ -226,8 +226,8 @@ def main() -> None:
     for row in rows:
         loop, memory, rocks = row["loop"], row["memory"], row["rocks"]
         print(
-            f"{row['case']:<30}{loop / 1000:>8,.0f}{memory / 1000:>9,.0f}{memory / loop:>6.2f}×"
-            f"{rocks / 1000:>9,.0f}{rocks / loop:>6.2f}×"
+            f"{row['case']:<30}{loop / 1000:>8,.0f}{memory / 1000:>9,.0f}{memory / loop:>6.2f}x"
+            f"{rocks / 1000:>9,.0f}{rocks / loop:>6.2f}x"
         )
 
 

@@ -17,7 +17,7 @@ from headwater.dsl.windowed import Windows, grace_of, window_store, windowed_key
 from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
-    from headwater.dsl.builder import StreamsBuilder
+    from headwater.dsl.drawing import Drawing
     from headwater.dsl.grouped import KGroupedStream
     from headwater.dsl.topology import StoreSpec
 
@@ -28,8 +28,8 @@ _AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
 class CogroupedKStream(CamelCase):
     """Grouped streams on their way into one table."""
 
-    def __init__(self, builder: StreamsBuilder, groups: Groups, parents: dict[KGroupedStream, GraphNode]) -> None:
-        self._builder = builder
+    def __init__(self, drawing: Drawing, groups: Groups, parents: dict[KGroupedStream, GraphNode]) -> None:
+        self._drawing = drawing
         self._groups = groups
         self._parents = parents  # shared by everything made from this: a group is repartitioned once
 
@@ -41,7 +41,7 @@ class CogroupedKStream(CamelCase):
         >>> both = (builder.stream("a").group_by_key().cogroup(lambda k, v, total: total + v)
         ...     .cogroup(builder.stream("b").group_by_key(), lambda k, v, total: total - v))
         """
-        return CogroupedKStream(self._builder, {**self._groups, grouped: f}, self._parents)
+        return CogroupedKStream(self._drawing, {**self._groups, grouped: f}, self._parents)
 
     def aggregate(
         self,
@@ -65,8 +65,8 @@ class CogroupedKStream(CamelCase):
         ...     [record.value for record in driver.output("out").read_all()]
         [5, 3]
         """
-        materialized = self._builder.materialized(store, _AGGREGATE, key, value)
-        defaults = self._builder.default_key, self._builder.default_value
+        materialized = self._drawing.materialized(store, _AGGREGATE, key, value)
+        defaults = self._drawing.default_key, self._drawing.default_value
         return self._table(
             init,
             name,
@@ -104,15 +104,15 @@ class CogroupedKStream(CamelCase):
         value: Serde | None,
         name: str | None,
     ) -> KTable:
-        builder = self._builder
-        materialized = builder.materialized(store, _AGGREGATE, key, value)
+        drawing = self._drawing
+        materialized = drawing.materialized(store, _AGGREGATE, key, value)
         return self._table(
             init,
             name,
             materialized.queryable,
-            lambda step: window_store(builder, step, materialized, windows, False),
+            lambda step: window_store(drawing, step, materialized, windows, False),
             lambda f, store, send_old: windowed_op(windows, store, init, f, merge, False, send_old),
-            windowed_key(builder, materialized.key, windows),
+            windowed_key(drawing, materialized.key, windows),
             materialized.value,
             grace_ms=grace_of(windows),
         )
@@ -130,27 +130,27 @@ class CogroupedKStream(CamelCase):
         output_versioned: bool | None = None,
         grace_ms: int | None = None,
     ) -> KTable:
-        builder = self._builder
+        drawing = self._drawing
         spec = make_spec(name or "cogroup")
-        builder.check(name or "cogroup", init, 0)
+        drawing.check(name or "cogroup", init, 0)
         self._repartition(spec.name, queryable)
         nodes: list[GraphNode] = []
         tables: list[AggregateTable] = []
         for number, (grouped, f) in enumerate(self._groups.items()):
-            step = builder.suffixed(name, f"-cogroup-agg-{number}", _AGGREGATE)
-            builder.check(step, f, 3)
+            step = drawing.suffixed(name, f"-cogroup-agg-{number}", _AGGREGATE)
+            drawing.check(step, f, 3)
             table = AggregateTable(spec, lambda store, send_old, f=f: make(f, store, send_old))  # type: ignore[misc]
             node = TableNode(step, table)
             node.output_versioned, node.grace_ms = output_versioned, grace_ms
-            builder.add(self._parents[grouped], node)
+            drawing.add(self._parents[grouped], node)
             nodes.append(node)
             tables.append(table)
-        merge = builder.suffixed(name, "-cogroup-merge", "COGROUPKSTREAM-MERGE-")
+        merge = drawing.suffixed(name, "-cogroup-merge", "COGROUPKSTREAM-MERGE-")
         together = CogroupedTable(tables)
         merged = TableNode(merge, together)
-        builder.add(nodes, merged)
+        drawing.add(nodes, merged)
         sources = frozenset().union(*(self._sources(grouped) for grouped in self._groups))
-        return KTable(builder, merged, merge, key, value, sources, together)
+        return KTable(drawing, merged, merge, key, value, sources, together)
 
     def _sources(self, grouped: KGroupedStream) -> frozenset[str]:
         return frozenset({self._parents[grouped].name}) if grouped._repartition else grouped._sources
@@ -162,11 +162,11 @@ class CogroupedKStream(CamelCase):
                 continue
             stem = grouped._given if grouped._given is not None else store
             named = grouped._given is not None or queryable
-            repartition = self._builder.repartition(stem, grouped._key, grouped._value, named)
+            repartition = self._drawing.repartition(stem, grouped._key, grouped._value, named)
             if grouped not in self._parents:
-                self._builder.add(grouped._node, repartition)
+                self._drawing.add(grouped._node, repartition)
                 self._parents[grouped] = repartition
-        self._builder.copartition(*(self._sources(grouped) for grouped in self._groups))
+        self._drawing.copartition(*(self._sources(grouped) for grouped in self._groups))
 
 
 class WindowedCogroupedKStream(CamelCase):
@@ -220,5 +220,5 @@ class SessionWindowedCogroupedKStream(CamelCase):
         ...     .windowed_by(SessionWindows.of(timedelta(minutes=1)))
         ...     .aggregate(lambda: 0, merge=lambda k, a, b: a + b, store="totals"))
         """
-        self._cogrouped._builder.check(name or "cogroup", merge, 3)
+        self._cogrouped._drawing.check(name or "cogroup", merge, 3)
         return self._cogrouped._windowed(self._windows, init, merge, store, key, value, name)

@@ -42,103 +42,103 @@ def join_foreign(
     other_partitioner: Partitioner | None,
 ) -> KTable:
     """The left table's rows, each joined with the foreign row it names."""
-    builder = left._builder
+    drawing = left._drawing
     right.enable_old(True)
     left.enable_old(True)
-    primary = left._key or builder.default_key
-    foreign = right._key or builder.default_key
-    left_value = left._value or builder.default_value
-    right_value = right._value or builder.default_value
+    primary = left._key or drawing.default_key
+    foreign = right._key or drawing.default_key
+    left_value = left._value or drawing.default_value
+    right_value = right._value or drawing.default_value
 
     # ---- the left rows subscribe
-    topic = builder.suffixed(name, "-subscription-registration", _REGISTRATION) + "-topic"
-    builder.add_internal_topic(topic)
-    step = builder.suffixed(name, "-subscription-registration-processor", _REGISTRATION)
-    keyed = builder.keyed(step, foreign_key, 1)
+    topic = drawing.suffixed(name, "-subscription-registration", _REGISTRATION) + "-topic"
+    drawing.add_internal_topic(topic)
+    step = drawing.suffixed(name, "-subscription-registration-processor", _REGISTRATION)
+    keyed = drawing.keyed(step, foreign_key, 1)
     send = LazyStep(
         step,
         lambda versioned: ops.ForeignKeySend(foreign_key, keyed, foreign, primary, left_value, is_left, versioned),
     )
-    builder.add(left._node, send)
+    drawing.add(left._node, send)
     if other_partitioner is not None:
-        builder.check(step, other_partitioner, 4)
+        drawing.check(step, other_partitioner, 4)
     sink = SinkNode(
-        builder.suffixed(name, "-subscription-registration-sink", "KTABLE-SINK-"),
+        drawing.suffixed(name, "-subscription-registration-sink", "KTABLE-SINK-"),
         topic,
         foreign,
         SubscriptionSerde(primary),
         _by_key_alone(other_partitioner),
     )
-    builder.add(send, sink)
+    drawing.add(send, sink)
     source = SourceNode(
-        builder.suffixed(name, "-subscription-registration-source", "KTABLE-SOURCE-"),
+        drawing.suffixed(name, "-subscription-registration-source", "KTABLE-SOURCE-"),
         (topic,),
         None,
         foreign,
         SubscriptionSerde(primary),
     )
-    builder.add(sink, source)
-    builder.copartition(right._sources, frozenset({source.name}))
+    drawing.add(sink, source)
+    drawing.copartition(right._sources, frozenset({source.name}))
 
     # ---- the foreign side keeps the subscriptions and answers them
-    subscriptions = builder.suffixed(name, "-subscription-store", _STORE)
+    subscriptions = drawing.suffixed(name, "-subscription-store", _STORE)
     if name is None:
-        builder.note_unnamed(subscriptions)
+        drawing.note_unnamed(subscriptions)
     spec = StoreSpec("subscriptions", subscriptions, foreign, SubscriptionSerde(primary))
-    step = builder.suffixed(name, "-subscription-receive", _PROCESSOR)
+    step = drawing.suffixed(name, "-subscription-receive", _PROCESSOR)
     receive = StepNode(step, ops.SubscriptionReceive(subscriptions), (spec,))
-    builder.add(source, receive)
+    drawing.add(source, receive)
     foreign_view = right.view()
-    step = builder.suffixed(name, "-subscription-join-foreign", _PROCESSOR)
+    step = drawing.suffixed(name, "-subscription-join-foreign", _PROCESSOR)
     answer = StepNode(step, ops.SubscriptionJoin(foreign_view), (), stores_of(foreign_view))
-    builder.add(receive, answer)
+    drawing.add(receive, answer)
     changed = LazyStep(
-        builder.suffixed(name, "-foreign-join-subscription", _PROCESSOR),
+        drawing.suffixed(name, "-foreign-join-subscription", _PROCESSOR),
         lambda versioned: ops.ForeignTableJoin(subscriptions, foreign, versioned),
         (spec,),
     )
-    builder.add(right._node, changed)
-    topic = builder.suffixed(name, "-subscription-response", _RESPONSE) + "-topic"
-    builder.add_internal_topic(topic)
+    drawing.add(right._node, changed)
+    topic = drawing.suffixed(name, "-subscription-response", _RESPONSE) + "-topic"
+    drawing.add_internal_topic(topic)
     if partitioner is not None:
-        builder.check(step, partitioner, 4)
+        drawing.check(step, partitioner, 4)
     sink = SinkNode(
-        builder.suffixed(name, "-subscription-response-sink", "KTABLE-SINK-"),
+        drawing.suffixed(name, "-subscription-response-sink", "KTABLE-SINK-"),
         topic,
         primary,
         ResponseSerde(right_value),
         _by_key_alone(partitioner) or _primary_partition,
     )
-    builder.add(answer, sink)
-    builder.add(changed, sink)
+    drawing.add(answer, sink)
+    drawing.add(changed, sink)
 
     # ---- the left rows take the answers
     source = SourceNode(
-        builder.suffixed(name, "-subscription-response-source", "KTABLE-SOURCE-"),
+        drawing.suffixed(name, "-subscription-response-source", "KTABLE-SOURCE-"),
         (topic,),
         None,
         primary,
         ResponseSerde(right_value),
     )
-    builder.add(sink, source)
-    sources = builder.copartition(left._sources, frozenset({source.name}))
+    drawing.add(sink, source)
+    sources = drawing.copartition(left._sources, frozenset({source.name}))
     primary_view = left.view()
-    step = builder.suffixed(name, "-subscription-response-resolver", _RESOLVER)
-    keyed_joiner = builder.keyed(step, joiner, 2)
+    step = drawing.suffixed(name, "-subscription-response-resolver", _RESOLVER)
+    keyed_joiner = drawing.keyed(step, joiner, 2)
     resolve = StepNode(
         step,
         ops.ResponseJoin(primary_view, joiner, keyed_joiner, left_value, is_left),
         (),
         stores_of(primary_view),
     )
-    builder.add(source, resolve)
-    result = builder.suffixed(name, "-result", _OUTPUT)
-    materialized = builder.materialized(store, _OUTPUT, left._key, value)
-    table = SourceTable(materialized.key_value(primary, builder.default_value), materialized.queryable)
+    drawing.add(source, resolve)
+    result = drawing.suffixed(name, "-result", _OUTPUT)
+    materialized = drawing.materialized(store, _OUTPUT, left._key, value)
+    table = SourceTable(materialized.key_value(primary, drawing.default_value), materialized.queryable)
     node = TableNode(result, table)
     node.output_versioned = materialized.versioned
-    builder.add(resolve, node)
-    return KTable(builder, node, result, left._key, materialized.value, sources, table)
+    drawing.add(resolve, node)
+    return KTable(drawing, node, result, left._key, materialized.value, sources, table)
 
 
 def _primary_partition(topic: str, key: Any, response: Response, partitions: int) -> int | None:

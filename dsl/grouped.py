@@ -16,8 +16,8 @@ from headwater.dsl.table import KTable
 from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
-    from headwater.dsl.builder import Materialized, StreamsBuilder
     from headwater.dsl.cogrouped import CogroupedKStream
+    from headwater.dsl.drawing import Drawing, Materialized
     from headwater.dsl.topology import StoreSpec
     from headwater.dsl.windowed import SessionWindowedKStream, WindowedKStream
 
@@ -37,7 +37,7 @@ class KGroupedStream(CamelCase):
 
     def __init__(
         self,
-        builder: StreamsBuilder,
+        drawing: Drawing,
         node: GraphNode,
         name: str,
         key: Serde | None,
@@ -46,7 +46,7 @@ class KGroupedStream(CamelCase):
         repartition: bool,
         given: str | None,
     ) -> None:
-        self._builder = builder
+        self._drawing = drawing
         self._node = node
         self._name = name
         self._key = key
@@ -146,14 +146,14 @@ class KGroupedStream(CamelCase):
         """
         from headwater.dsl.cogrouped import CogroupedKStream
 
-        return CogroupedKStream(self._builder, {}, {}).cogroup(self, f)
+        return CogroupedKStream(self._drawing, {}, {}).cogroup(self, f)
 
     # ---- how aggregates are built, also for windows and cogroups -----------------------------------------------
 
     def _burn_unnamed(self, store: str | StoreDescription | None) -> None:
         # Kafka Streams burns one more number for count(Materialized) without a name.
         if isinstance(store, StoreDescription) and store.name is None:
-            self._builder.new_name("KSTREAM-AGGREGATE-STATE-STORE-")
+            self._drawing.new_name("KSTREAM-AGGREGATE-STATE-STORE-")
 
     def _aggregate(
         self,
@@ -165,12 +165,12 @@ class KGroupedStream(CamelCase):
         key: Serde | None,
         value: Serde | None,
     ) -> KTable:
-        builder = self._builder
-        materialized = builder.materialized(store, prefix, key, value)
+        drawing = self._drawing
+        materialized = drawing.materialized(store, prefix, key, value)
         key, value = materialized.key, materialized.value
-        name = builder.named(name, prefix)
+        name = drawing.named(name, prefix)
         self._check_functions(name, init, f)
-        spec = materialized.key_value(key or builder.default_key, value or builder.default_value)
+        spec = materialized.key_value(key or drawing.default_key, value or drawing.default_value)
         return self._table(
             name,
             materialized,
@@ -183,8 +183,8 @@ class KGroupedStream(CamelCase):
 
     def _check_functions(self, step: str, init: Function | None, f: Function) -> None:
         if init is not None:
-            self._builder.check(step, init, 0)
-        self._builder.check(step, f, 3 if init is not None else 2)
+            self._drawing.check(step, init, 0)
+        self._drawing.check(step, f, 3 if init is not None else 2)
 
     def _table(
         self,
@@ -202,13 +202,13 @@ class KGroupedStream(CamelCase):
         if self._repartition:
             stem = self._given if self._given is not None else materialized.name
             named = self._given is not None or materialized.queryable
-            repartition = self._builder.repartition(stem, self._key, self._value, named)
+            repartition = self._drawing.repartition(stem, self._key, self._value, named)
             if self._repartition_node is None or self._given is None:
                 self._repartition_node = repartition
-            self._builder.add(parent, self._repartition_node)
+            self._drawing.add(parent, self._repartition_node)
             parent, sources = self._repartition_node, frozenset({repartition.name})
         table = AggregateTable(spec, make)
         node = TableNode(name, table)
         node.output_versioned, node.grace_ms = output_versioned, grace_ms
-        self._builder.add(parent, node)
-        return KTable(self._builder, node, name, key, value, sources, table)
+        self._drawing.add(parent, node)
+        return KTable(self._drawing, node, name, key, value, sources, table)

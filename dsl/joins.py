@@ -18,7 +18,7 @@ from headwater.dsl.windows import JoinWindows
 from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
-    from headwater.dsl.builder import StreamsBuilder
+    from headwater.dsl.drawing import Drawing
     from headwater.dsl.stream import KStream
 
 Kind = Literal["inner", "left", "outer"]
@@ -49,14 +49,14 @@ def _repartitioned(
     """The stream behind a repartition topic, shared by joins that would use the same one."""
     from headwater.dsl.stream import KStream
 
-    builder = stream._builder
+    drawing = stream._drawing
     key, value = key or stream._key, value or stream._value
-    node = builder.repartition(stem, key, value, named)
+    node = drawing.repartition(stem, key, value, named)
     if stream._join_repartition is None or stream._name != stem:
         stream._join_repartition = node
-        builder.add(stream._node, node)
+        drawing.add(stream._node, node)
     shared = stream._join_repartition
-    return KStream(builder, shared, shared.name, key, value, frozenset({shared.name}), False)
+    return KStream(drawing, shared, shared.name, key, value, frozenset({shared.name}), False)
 
 
 def _join_streams(
@@ -74,39 +74,39 @@ def _join_streams(
 ) -> KStream:
     from headwater.dsl.stream import KStream
 
-    builder = left._builder
+    drawing = left._drawing
     if left._repartition:
         stem = f"{name}-left" if name is not None else left._name
         left = _repartitioned(left, stem, key, value, name is not None)
     if right._repartition:
         stem = f"{name}-right" if name is not None else right._name
         right = _repartitioned(right, stem, key, other_value, name is not None)
-    sources = builder.copartition(left._sources, right._sources)
+    sources = drawing.copartition(left._sources, right._sources)
     result_key = key or left._key or right._key
-    key = result_key or builder.default_key
-    value = value or left._value or builder.default_value
-    other_value = other_value or right._value or builder.default_value
+    key = result_key or drawing.default_key
+    value = value or left._value or drawing.default_value
+    other_value = other_value or right._value or drawing.default_value
 
     left_outer, right_outer = kind != "inner", kind == "outer"
     this_suffix = "-outer-this-join" if right_outer else "-this-join"
     other_suffix = "-outer-other-join" if left_outer else "-other-join"
     windowed = (
-        builder.suffixed(name, "-this-windowed", "KSTREAM-WINDOWED-"),
-        builder.suffixed(name, "-other-windowed", "KSTREAM-WINDOWED-"),
+        drawing.suffixed(name, "-this-windowed", "KSTREAM-WINDOWED-"),
+        drawing.suffixed(name, "-other-windowed", "KSTREAM-WINDOWED-"),
     )
     generated = (
-        builder.new_name("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-"),
-        builder.new_name("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-"),
+        drawing.new_name("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-"),
+        drawing.new_name("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-"),
     )
     sides = generated if name is None else (name + this_suffix, name + other_suffix)
-    merge = builder.suffixed(name, "-merge", "KSTREAM-MERGE-")
-    keyed = builder.keyed(merge, joiner, 2)
+    merge = drawing.suffixed(name, "-merge", "KSTREAM-MERGE-")
+    keyed = drawing.keyed(merge, joiner, 2)
 
     base = store if isinstance(store, str) else None
     pair = store if isinstance(store, tuple) else (None, None)
     stems = generated if base is None else (base + this_suffix, base + other_suffix)
     specs = tuple(
-        _join_store(builder, merge, f"{stem}-store", description, windows, key, side_value)
+        _join_store(drawing, merge, f"{stem}-store", description, windows, key, side_value)
         for stem, description, side_value in zip(stems, pair, (value, other_value), strict=True)
     )
     unmatched = None
@@ -122,9 +122,9 @@ def _join_streams(
         )
     if store is None:
         for spec in (*specs, *((unmatched,) if unmatched else ())):
-            builder.note_unnamed(spec.name)
+            drawing.note_unnamed(spec.name)
     for stream, step, spec in zip((left, right), windowed, specs, strict=True):
-        builder.add(stream._node, StepNode(step, ops.JoinWindow(spec.name), (spec,)))
+        drawing.add(stream._node, StepNode(step, ops.JoinWindow(spec.name), (spec,)))
     shared = (unmatched,) if unmatched else ()
     node = StreamJoinNode(
         merge,
@@ -158,8 +158,8 @@ def _join_streams(
         (specs[0],),
     )
     node.relaxed_null_keys = left_outer
-    builder.add((left._node, right._node), node)
-    return KStream(builder, node, merge, result_key, None, sources, False)
+    drawing.add((left._node, right._node), node)
+    return KStream(drawing, node, merge, result_key, None, sources, False)
 
 
 def _unmatched_name(stem: str | None, this: Window | None, generated: str, right_outer: bool) -> str:
@@ -172,7 +172,7 @@ def _unmatched_name(stem: str | None, this: Window | None, generated: str, right
 
 
 def _join_store(
-    builder: StreamsBuilder,
+    drawing: Drawing,
     step: str,
     name: str,
     description: Window | None,
@@ -185,13 +185,13 @@ def _join_store(
     description = description or Window(duplicates=True)
     name = description.name or name
     if not description.duplicates:
-        builder.fault(step, f"store {name!r}: a join's window store needs duplicates=True")
+        drawing.fault(step, f"store {name!r}: a join's window store needs duplicates=True")
     for what, given, wanted in (
         ("size", description.size_ms, size_ms),
         ("retention", description.retention_ms, retention_ms),
     ):
         if given not in (None, wanted):
-            builder.fault(step, f"store {name!r}: {what} must be the join windows' own, {wanted} ms, not {given} ms")
+            drawing.fault(step, f"store {name!r}: {what} must be the join windows' own, {wanted} ms, not {given} ms")
     return StoreSpec(
         "window",
         name,
@@ -219,12 +219,12 @@ def _join_table(
 ) -> KStream:
     from headwater.dsl.stream import KStream
 
-    builder = stream._builder
+    drawing = stream._drawing
     if stream._repartition:
         stem = name if name is not None else stream._name
         stream = _repartitioned(stream, stem, key, value, name is not None)
-    sources = builder.copartition(stream._sources, table._sources)
-    given, name = name, builder.named(name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
+    sources = drawing.copartition(stream._sources, table._sources)
+    given, name = name, drawing.named(name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
     key, value = key or stream._key, value or stream._value
     view = table.view()
     buffers: tuple[StoreSpec, ...] = ()
@@ -232,17 +232,17 @@ def _join_table(
     if grace is not None:
         grace_ms = to_ms(grace)
         buffer = StoreSpec(
-            "grace", f"{name}-Buffer", key or builder.default_key, value or builder.default_value, retention_ms=grace_ms
+            "grace", f"{name}-Buffer", key or drawing.default_key, value or drawing.default_value, retention_ms=grace_ms
         )
         buffers = (buffer,)
         if given is None:
-            builder.note_unnamed(buffer.name)
-    keyed = builder.keyed(name, joiner, 2)
+            drawing.note_unnamed(buffer.name)
+    keyed = drawing.keyed(name, joiner, 2)
     op = ops.StreamTableJoin(view, joiner, keyed, left, buffers[0].name if buffers else None, grace_ms)
     node = StepNode(name, op, buffers, stores_of(view))
     node.relaxed_null_keys = left
-    builder.add(stream._node, node)
-    return KStream(builder, node, name, key, None, sources, False)
+    drawing.add(stream._node, node)
+    return KStream(drawing, node, name, key, None, sources, False)
 
 
 def _join_global(
@@ -250,14 +250,14 @@ def _join_global(
 ) -> KStream:
     from headwater.dsl.stream import KStream
 
-    builder = stream._builder
-    name = builder.named(name, "KSTREAM-LEFTJOIN-")
-    builder.check(name, select, 2)
-    op = ops.GlobalTableJoin(table.view(), select, joiner, builder.keyed(name, joiner, 2), left)
+    drawing = stream._drawing
+    name = drawing.named(name, "KSTREAM-LEFTJOIN-")
+    drawing.check(name, select, 2)
+    op = ops.GlobalTableJoin(table.view(), select, joiner, drawing.keyed(name, joiner, 2), left)
     node = StepNode(name, op)
     node.relaxed_null_keys = left
-    builder.add(stream._node, node)
-    return KStream(builder, node, name, stream._key, None, stream._sources, stream._repartition)
+    drawing.add(stream._node, node)
+    return KStream(drawing, node, name, stream._key, None, stream._sources, stream._repartition)
 
 
 def join_tables(
@@ -270,12 +270,12 @@ def join_tables(
     name: str | None,
 ) -> KTable:
     """Two tables joined by key."""
-    builder = left._builder
+    drawing = left._drawing
     materialized = None
     if store is not None or value is not None:
-        materialized = builder.materialized(store, "KTABLE-MERGE-", left._key, value)
-    given, name = name, builder.named(name, "KTABLE-MERGE-")
-    sources = builder.copartition(left._sources, right._sources)
+        materialized = drawing.materialized(store, "KTABLE-MERGE-", left._key, value)
+    given, name = name, drawing.named(name, "KTABLE-MERGE-")
+    sources = drawing.copartition(left._sources, right._sources)
     if kind != "inner":
         left.enable_old(True)
     if kind == "outer":
@@ -283,14 +283,14 @@ def join_tables(
     # Kafka Streams materializes a join whenever a Materialized is passed, named or not; API.md: only `store=` does.
     spec = None
     if materialized is not None and store is not None:
-        spec = materialized.key_value(builder.default_key, builder.default_value)
+        spec = materialized.key_value(drawing.default_key, drawing.default_value)
     key = materialized.key if materialized and materialized.key else left._key
     value = materialized.value if materialized else None
-    keyed = builder.keyed(name, joiner, 2)
+    keyed = drawing.keyed(name, joiner, 2)
     table = JoinedTable(left, right, joiner, keyed, kind, spec)
     sides = (
-        builder.suffixed(given, "-join-this", "KTABLE-JOINTHIS-"),
-        builder.suffixed(given, "-join-other", "KTABLE-JOINOTHER-"),
+        drawing.suffixed(given, "-join-this", "KTABLE-JOINTHIS-"),
+        drawing.suffixed(given, "-join-other", "KTABLE-JOINOTHER-"),
     )
     node = TableJoinNode(
         name,
@@ -302,6 +302,6 @@ def join_tables(
         (stores_of(left.view()), stores_of(right.view())),
     )
     node.output_versioned = spec is not None and spec.kind == "versioned"
-    builder.add(left._node, node)
-    builder.add(right._node, node)
-    return KTable(builder, node, name, key, value, sources, table)
+    drawing.add(left._node, node)
+    drawing.add(right._node, node)
+    return KTable(drawing, node, name, key, value, sources, table)

@@ -332,7 +332,7 @@ class TableGroupBy(Op):
 
 @dataclass(frozen=True)
 class JoinWindow(Op):
-    """Remember the record in one side's window store, then emit it."""
+    """Emit the record, then remember it in its side's window store."""
 
     store: str
 

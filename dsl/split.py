@@ -19,13 +19,13 @@ class Branches(CamelCase):
 
     def __init__(self, stream: KStream, name: str | None) -> None:
         self._stream = stream
-        self._builder = stream._builder
-        self._name = self._builder.named(name, "KSTREAM-BRANCH-")
+        self._drawing = stream._drawing
+        self._name = self._drawing.named(name, "KSTREAM-BRANCH-")
         self._predicates: list[Function] = []
         self._children: list[str] = []
         self._streams: dict[str, KStream] = {}
         self._node = LazyStep(self._name, lambda _: ops.Branch(tuple(self._predicates), tuple(self._children)))
-        self._builder.add(stream._node, self._node)
+        self._drawing.add(stream._node, self._node)
 
     def branch(
         self, predicate: Function, *, name: str | None = None, to: Callable[[KStream], KStream | None] | None = None
@@ -44,7 +44,7 @@ class Branches(CamelCase):
         1
         """
         self._predicates.append(predicate)
-        self._builder.check(self._name, predicate, 2)
+        self._drawing.check(self._name, predicate, 2)
         self._add(str(len(self._predicates)) if name is None else name, to)
         return self
 
@@ -75,16 +75,16 @@ class Branches(CamelCase):
 
         name = self._name + suffix
         self._children.append(name)
-        self._builder.new_name(name)
+        self._drawing.new_name(name)
         node = StepNode(name, ops.PassThrough())
-        self._builder.add(self._node, node)
+        self._drawing.add(self._node, node)
         source = self._stream
         branch = KStream(
-            self._builder, node, name, source._key, source._value, source._sources, source._repartition
+            self._drawing, node, name, source._key, source._value, source._sources, source._repartition
         )
         if to is None:
             self._streams[name] = branch
             return
-        self._builder.check(name, to, 1)
+        self._drawing.check(name, to, 1)
         if (transformed := to(branch)) is not None:
             self._streams[name] = transformed

@@ -16,7 +16,7 @@ from headwater.dsl.suppliers import SourceTable
 from headwater.dsl.windows import JoinWindows
 
 if TYPE_CHECKING:
-    from headwater.dsl.builder import StreamsBuilder
+    from headwater.dsl.drawing import Drawing
     from headwater.dsl.grouped import KGroupedStream
     from headwater.dsl.split import Branches
     from headwater.dsl.table import GlobalKTable, KTable
@@ -27,7 +27,7 @@ class KStream(CamelCase):
 
     def __init__(
         self,
-        builder: StreamsBuilder,
+        drawing: Drawing,
         node: GraphNode,
         name: str,
         key: Serde | None,
@@ -35,7 +35,7 @@ class KStream(CamelCase):
         sources: frozenset[str],
         repartition: bool,
     ) -> None:
-        self._builder = builder
+        self._drawing = drawing
         self._node = node
         self._name = name
         self._key = key
@@ -56,15 +56,15 @@ class KStream(CamelCase):
         changes_value: bool = False,
         connect: tuple[str, ...] = (),
     ) -> KStream:
-        name = self._builder.named(name, prefix)
+        name = self._drawing.named(name, prefix)
         node = StepNode(name, make(name), connect=connect)
         node.key_changing, node.value_changing = changes_key, changes_value
-        self._builder.add(self._node, node)
-        return KStream(self._builder, node, name, key, value, self._sources, self._repartition or changes_key)
+        self._drawing.add(self._node, node)
+        return KStream(self._drawing, node, name, key, value, self._sources, self._repartition or changes_key)
 
     def _checked(self, f: Function, positional: int, make: Callable[[Function], Op]) -> Callable[[str], Op]:
         def made(step: str) -> Op:
-            self._builder.check(step, f, positional)
+            self._drawing.check(step, f, positional)
             return make(f)
 
         return made
@@ -128,7 +128,7 @@ class KStream(CamelCase):
         return self._step(
             "KSTREAM-MAPVALUES-",
             name,
-            lambda step: ops.MapValues(f, self._builder.keyed(step, f, 1)),
+            lambda step: ops.MapValues(f, self._drawing.keyed(step, f, 1)),
             key=self._key,
             changes_value=True,
         )
@@ -160,7 +160,7 @@ class KStream(CamelCase):
         return self._step(
             "KSTREAM-FLATMAPVALUES-",
             name,
-            lambda step: ops.FlatMapValues(f, self._builder.keyed(step, f, 1)),
+            lambda step: ops.FlatMapValues(f, self._drawing.keyed(step, f, 1)),
             key=self._key,
             changes_value=True,
         )
@@ -240,12 +240,12 @@ class KStream(CamelCase):
         ...     [record.value for record in driver.output("out").read_all()]
         [2, 1]
         """
-        name = self._builder.named(name, "KSTREAM-MERGE-")
+        name = self._drawing.named(name, "KSTREAM-MERGE-")
         node = StepNode(name, ops.PassThrough())
         node.is_merge = True
-        self._builder.add((self._node, other._node), node)
+        self._drawing.add((self._node, other._node), node)
         both = self._sources | other._sources
-        return KStream(self._builder, node, name, None, None, both, self._repartition or other._repartition)
+        return KStream(self._drawing, node, name, None, None, both, self._repartition or other._repartition)
 
     def split(self, *, name: str | None = None) -> Branches:
         """Begin to split the stream: each record goes to the first branch whose predicate holds.
@@ -284,15 +284,15 @@ class KStream(CamelCase):
         ...     len(driver.output("from-in").read_all())
         1
         """
-        builder = self._builder
-        name = builder.named(name, "KSTREAM-SINK-")
+        drawing = self._drawing
+        name = drawing.named(name, "KSTREAM-SINK-")
         if not isinstance(topic, str):
-            builder.check(name, topic, 3)
+            drawing.check(name, topic, 3)
         if partitioner is not None:
-            builder.check(name, partitioner, 4)
-        key = key or self._key or builder.default_key
-        value = value or self._value or builder.default_value
-        builder.add(self._node, SinkNode(name, topic, key, value, partitioner))
+            drawing.check(name, partitioner, 4)
+        key = key or self._key or drawing.default_key
+        value = value or self._value or drawing.default_value
+        drawing.add(self._node, SinkNode(name, topic, key, value, partitioner))
 
     def repartition(
         self,
@@ -311,16 +311,16 @@ class KStream(CamelCase):
         >>> builder.build().internal_topics
         {'by-value-repartition': 3}
         """
-        builder = self._builder
-        stem = name if name is not None else builder.new_name("KSTREAM-REPARTITION-")
+        drawing = self._drawing
+        stem = name if name is not None else drawing.new_name("KSTREAM-REPARTITION-")
         if partitions is not None and partitions < 1:
-            builder.fault(stem, f"partitions= must be at least 1, not {partitions}")
+            drawing.fault(stem, f"partitions= must be at least 1, not {partitions}")
         if partitioner is not None:
-            builder.check(stem, partitioner, 4)
+            drawing.check(stem, partitioner, 4)
         key, value = key or self._key, value or self._value
-        node = builder.repartition(stem, key, value, name is not None, partitioner, partitions, optimizable=False)
-        builder.add(self._node, node)
-        return KStream(builder, node, node.name, key, value, frozenset({node.name}), False)
+        node = drawing.repartition(stem, key, value, name is not None, partitioner, partitions, optimizable=False)
+        drawing.add(self._node, node)
+        return KStream(drawing, node, node.name, key, value, frozenset({node.name}), False)
 
     # ---- tables and groups -------------------------------------------------------------------------------------
 
@@ -345,22 +345,22 @@ class KStream(CamelCase):
         """
         from headwater.dsl.table import KTable
 
-        builder = self._builder
+        drawing = self._drawing
         given = name
-        name = builder.named(name, "KSTREAM-TOTABLE-")
-        materialized = builder.materialized(store, "KSTREAM-TOTABLE-", key, value)
+        name = drawing.named(name, "KSTREAM-TOTABLE-")
+        materialized = drawing.materialized(store, "KSTREAM-TOTABLE-", key, value)
         key, value = materialized.key or self._key, materialized.value or self._value
         parent, sources = self._node, self._sources
         if self._repartition:
-            parent = builder.repartition(name, key, value, given is not None)
-            builder.add(self._node, parent)
+            parent = drawing.repartition(name, key, value, given is not None)
+            drawing.add(self._node, parent)
             sources = frozenset({parent.name})
-        spec = materialized.key_value(key or builder.default_key, value or builder.default_value)
+        spec = materialized.key_value(key or drawing.default_key, value or drawing.default_value)
         table = SourceTable(spec, materialized.queryable)
         node = TableNode(name, table)
         node.output_versioned = materialized.versioned
-        builder.add(parent, node)
-        return KTable(builder, node, name, key, value, sources, table)
+        drawing.add(parent, node)
+        return KTable(drawing, node, name, key, value, sources, table)
 
     def group_by_key(
         self, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
@@ -379,7 +379,7 @@ class KStream(CamelCase):
 
         key, value = key or self._key, value or self._value
         return KGroupedStream(
-            self._builder, self._node, self._name, key, value, self._sources, self._repartition, name
+            self._drawing, self._node, self._name, key, value, self._sources, self._repartition, name
         )
 
     def group_by(
@@ -402,7 +402,7 @@ class KStream(CamelCase):
             "KSTREAM-KEY-SELECT-", name, self._checked(f, 2, ops.SelectKey), value=self._value, changes_key=True
         )
         value = value or self._value
-        return KGroupedStream(self._builder, keyed._node, keyed._name, key, value, self._sources, True, name)
+        return KGroupedStream(self._drawing, keyed._node, keyed._name, key, value, self._sources, True, name)
 
     # ---- joins -------------------------------------------------------------------------------------------------
 
@@ -575,12 +575,12 @@ class KStream(CamelCase):
         self, prefix: str, supplier: Callable[[], Any], stores: tuple[str, ...], name: str | None, fixed_key: bool
     ) -> KStream:
         # Kafka Streams burns no number for a named process().
-        name = name if name is not None else self._builder.new_name(prefix)
-        self._builder.check(name, supplier, 0)
+        name = name if name is not None else self._drawing.new_name(prefix)
+        self._drawing.check(name, supplier, 0)
         node = StepNode(name, ops.Process(supplier, fixed_key, stores), connect=stores)
-        self._builder.add(self._node, node)
+        self._drawing.add(self._node, node)
         key = self._key if fixed_key else None
-        return KStream(self._builder, node, name, key, None, self._sources, self._repartition or not fixed_key)
+        return KStream(self._drawing, node, name, key, None, self._sources, self._repartition or not fixed_key)
 
     def __repr__(self) -> str:
         return f"KStream({self._name})"

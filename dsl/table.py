@@ -23,7 +23,7 @@ from headwater.dsl.suppress import Suppress
 from headwater.dsl.topology import StoreSpec
 
 if TYPE_CHECKING:
-    from headwater.dsl.builder import Materialized, StreamsBuilder
+    from headwater.dsl.drawing import Drawing, Materialized
     from headwater.dsl.stream import KStream
 
 
@@ -32,7 +32,7 @@ class KTable(CamelCase):
 
     def __init__(
         self,
-        builder: StreamsBuilder,
+        drawing: Drawing,
         node: GraphNode,
         name: str,
         key: Serde | None,
@@ -40,7 +40,7 @@ class KTable(CamelCase):
         sources: frozenset[str],
         supplier: TableSupplier,
     ) -> None:
-        self._builder = builder
+        self._drawing = drawing
         self._node = node
         self._name = name
         self._key = key
@@ -112,10 +112,10 @@ class KTable(CamelCase):
         value: Serde | None,
         name: str | None,
     ) -> KTable:
-        builder = self._builder
+        drawing = self._drawing
         spec, value = self._result("KTABLE-FILTER-", store, value, self._value)
-        name = builder.named(name, "KTABLE-FILTER-")
-        builder.check(name, predicate, 2)
+        name = drawing.named(name, "KTABLE-FILTER-")
+        drawing.check(name, predicate, 2)
         table = FilterTable(self, predicate, negate, spec)
         return self._derived(name, table, value)
 
@@ -137,10 +137,10 @@ class KTable(CamelCase):
         ...     [record.value for record in driver.output("cities").read_all()]
         ['Rome']
         """
-        builder = self._builder
+        drawing = self._drawing
         spec, value = self._result("KTABLE-MAPVALUES-", store, value, None)
-        name = builder.named(name, "KTABLE-MAPVALUES-")
-        table = MappedTable(self, f, builder.keyed(name, f, 1), spec)
+        name = drawing.named(name, "KTABLE-MAPVALUES-")
+        table = MappedTable(self, f, drawing.keyed(name, f, 1), spec)
         return self._derived(name, table, value)
 
     def to_stream(self, f: Function | None = None, *, name: str | None = None) -> KStream:
@@ -157,10 +157,10 @@ class KTable(CamelCase):
         """
         from headwater.dsl.stream import KStream
 
-        name = self._builder.named(name, "KTABLE-TOSTREAM-")
+        name = self._drawing.named(name, "KTABLE-TOSTREAM-")
         node = StepNode(name, ops.ToStream())
-        self._builder.add(self._node, node)
-        stream = KStream(self._builder, node, name, self._key, self._value, self._sources, False)
+        self._drawing.add(self._node, node)
+        stream = KStream(self._drawing, node, name, self._key, self._value, self._sources, False)
         return stream if f is None else stream.select_key(f)
 
     def suppress(self, suppress: Suppress, *, name: str | None = None) -> KTable:
@@ -179,21 +179,21 @@ class KTable(CamelCase):
         ...     [(record.key.start, record.value) for record in driver.output("out").read_all()]
         [(0, 2)]
         """
-        builder = self._builder
-        given, name = name, name if name is not None else builder.new_name("KTABLE-SUPPRESS-")
+        drawing = self._drawing
+        given, name = name, name if name is not None else drawing.new_name("KTABLE-SUPPRESS-")
         if given is not None:
             store = f"{given}-store"
         else:
-            store = builder.new_name("KTABLE-SUPPRESS-STATE-STORE-")
-            builder.note_unnamed(store)
+            store = drawing.new_name("KTABLE-SUPPRESS-STATE-STORE-")
+            drawing.note_unnamed(store)
         grace_ms = self._window_grace(name) if suppress.kind == "window-closes" else 0
-        key, value = self._key or builder.default_key, self._value or builder.default_value
+        key, value = self._key or drawing.default_key, self._value or drawing.default_value
         buffer = StoreSpec("suppressed", store, key, value)
         table = SuppressedTable(self, suppress, grace_ms, buffer)
         node = SuppressNode(name, table)
         node.output_versioned = False
-        builder.add(self._node, node)
-        return KTable(builder, node, name, self._key, self._value, self._sources, table)
+        drawing.add(self._node, node)
+        return KTable(drawing, node, name, self._key, self._value, self._sources, table)
 
     def _window_grace(self, step: str) -> int:
         def search(node: GraphNode) -> int | None:
@@ -205,7 +205,7 @@ class KTable(CamelCase):
 
         grace = search(self._node)
         if grace is None:
-            self._builder.fault(
+            self._drawing.fault(
                 step, "Suppress.until_window_closes() needs a windowed aggregate above it; there is none on some way up"
             )
         return grace or 0
@@ -226,13 +226,13 @@ class KTable(CamelCase):
         ...     list(driver.store("per-city").all())
         [('Oslo', 1), ('Rome', 0)]
         """
-        builder = self._builder
-        step = builder.named(name, "KTABLE-SELECT-")
-        builder.check(step, f, 2)
+        drawing = self._drawing
+        step = drawing.named(name, "KTABLE-SELECT-")
+        drawing.check(step, f, 2)
         node = LazyStep(step, lambda versioned: ops.TableGroupBy(f, versioned))
-        builder.add(self._node, node)
+        drawing.add(self._node, node)
         self.enable_old(True)
-        return KGroupedTable(builder, node, key, value, name)
+        return KGroupedTable(drawing, node, key, value, name)
 
     def join(
         self,
@@ -333,22 +333,22 @@ class KTable(CamelCase):
         self, prefix: str, store: str | StoreDescription | None, value: Serde | None, inherited: Serde | None
     ) -> tuple[StoreSpec | None, Serde | None]:
         """The store (if one was named) and value serde of a step that need not be materialized."""
-        builder = self._builder
+        drawing = self._drawing
         if store is None and value is None:
             return None, inherited
-        materialized = builder.materialized(store, prefix, self._key, value)
+        materialized = drawing.materialized(store, prefix, self._key, value)
         value = materialized.value or inherited
         if not materialized.queryable:
             return None, value
-        spec = materialized.key_value(self._key or builder.default_key, value or builder.default_value)
+        spec = materialized.key_value(self._key or drawing.default_key, value or drawing.default_value)
         return spec, value
 
     def _derived(self, name: str, table: TableSupplier, value: Serde | None) -> KTable:
         node = TableNode(name, table)
         if table.spec is not None:
             node.output_versioned = table.spec.kind == "versioned"
-        self._builder.add(self._node, node)
-        return KTable(self._builder, node, name, self._key, value, self._sources, table)
+        self._drawing.add(self._node, node)
+        return KTable(self._drawing, node, name, self._key, value, self._sources, table)
 
     def __repr__(self) -> str:
         return f"KTable({self._name})"
@@ -358,9 +358,9 @@ class KGroupedTable(CamelCase):
     """A table's rows grouped anew."""
 
     def __init__(
-        self, builder: StreamsBuilder, node: GraphNode, key: Serde | None, value: Serde | None, given: str | None
+        self, drawing: Drawing, node: GraphNode, key: Serde | None, value: Serde | None, given: str | None
     ) -> None:
-        self._builder = builder
+        self._drawing = drawing
         self._node = node
         self._key = key
         self._value = value
@@ -375,7 +375,7 @@ class KGroupedTable(CamelCase):
         >>> builder.table("users").group_by(lambda user, city: (city, user)).count(name="per-city")
         KTable(per-city)
         """
-        materialized = self._builder.materialized(store, "KTABLE-AGGREGATE-", self._key, Int64())
+        materialized = self._drawing.materialized(store, "KTABLE-AGGREGATE-", self._key, Int64())
         return self._aggregate("KTABLE-AGGREGATE-", materialized, name, _zero, _plus_one, _minus_one)
 
     def reduce(
@@ -398,7 +398,7 @@ class KGroupedTable(CamelCase):
         ...     driver.store("sums").get("t")
         5
         """
-        materialized = self._builder.materialized(store, "KTABLE-AGGREGATE-", self._key, self._value)
+        materialized = self._drawing.materialized(store, "KTABLE-AGGREGATE-", self._key, self._value)
         return self._aggregate("KTABLE-REDUCE-", materialized, name, None, add, subtract)
 
     def aggregate(
@@ -423,7 +423,7 @@ class KGroupedTable(CamelCase):
         ...     driver.store("sums").get("t")
         8
         """
-        materialized = self._builder.materialized(store, "KTABLE-AGGREGATE-", self._key, value)
+        materialized = self._drawing.materialized(store, "KTABLE-AGGREGATE-", self._key, value)
         return self._aggregate("KTABLE-AGGREGATE-", materialized, name, init, add, subtract)
 
     def _aggregate(
@@ -435,22 +435,22 @@ class KGroupedTable(CamelCase):
         add: Function,
         subtract: Function,
     ) -> KTable:
-        builder = self._builder
-        sink = builder.suffixed(name, "-sink", "KSTREAM-SINK-")
-        source = builder.suffixed(name, "-source", "KSTREAM-SOURCE-")
-        step = builder.named(name, prefix)
+        drawing = self._drawing
+        sink = drawing.suffixed(name, "-sink", "KSTREAM-SINK-")
+        source = drawing.suffixed(name, "-source", "KSTREAM-SOURCE-")
+        step = drawing.named(name, prefix)
         if init is not None:
-            builder.check(step, init, 0)
+            drawing.check(step, init, 0)
         for f in (add, subtract):
-            builder.check(step, f, 3 if init is not None else 2)
+            drawing.check(step, f, 3 if init is not None else 2)
         stem = self._given if self._given is not None else materialized.name
         if self._given is None and not materialized.queryable:
-            builder.note_unnamed(f"{stem}-repartition")
-        key, value = self._key or builder.default_key, self._value or builder.default_value
+            drawing.note_unnamed(f"{stem}-repartition")
+        key, value = self._key or drawing.default_key, self._value or drawing.default_value
         if self._repartition_node is None or self._given is None:
             self._repartition_node = TableRepartitionNode(f"{stem}-repartition", sink, source, key, value)
-        builder.add(self._node, self._repartition_node)
-        spec = materialized.key_value(key, builder.default_value)
+        drawing.add(self._node, self._repartition_node)
+        spec = materialized.key_value(key, drawing.default_value)
 
         def make(store: str, send_old: bool) -> Op:
             return ops.TableAggregate(store, init, add, subtract, send_old)
@@ -458,16 +458,16 @@ class KGroupedTable(CamelCase):
         table = AggregateTable(spec, make)
         node = TableNode(step, table)
         node.output_versioned = materialized.versioned
-        builder.add(self._repartition_node, node)
+        drawing.add(self._repartition_node, node)
         sources = frozenset({self._repartition_node.name})
-        return KTable(builder, node, step, materialized.key, materialized.value, sources, table)
+        return KTable(drawing, node, step, materialized.key, materialized.value, sources, table)
 
 
 class GlobalKTable:
     """A table that every task holds whole; streams join it by any key."""
 
-    def __init__(self, builder: StreamsBuilder, supplier: SourceTable) -> None:
-        self._builder = builder
+    def __init__(self, drawing: Drawing, supplier: SourceTable) -> None:
+        self._drawing = drawing
         self._supplier = supplier
 
     @property

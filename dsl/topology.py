@@ -120,7 +120,12 @@ class Topology(CamelCase):
         timestamp: Callable[..., int] | None = None,
         reset: str | None = None,
     ) -> Topology:
-        """Add a node that emits the records of the topics (or of those a pattern matches)."""
+        """Add a node that emits the records of the topics (or of those a pattern matches).
+
+        >>> import re
+        >>> from headwater import Topology
+        >>> topology = Topology().add_source("orders", re.compile("orders-.*"))
+        """
         patterns = [t for t in topics if isinstance(t, re.Pattern)]
         names = tuple(t for t in topics if isinstance(t, str))
         if not topics or (patterns and (names or len(patterns) > 1)):
@@ -139,12 +144,22 @@ class Topology(CamelCase):
         return self
 
     def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> Topology:
-        """Add a node that runs the processor the supplier (a class or a zero-argument callable) makes."""
+        """Add a node that runs the processor the supplier (a class or a zero-argument callable) makes.
+
+        >>> from headwater import Processor, Topology
+        >>> topology = Topology().add_source("in", "words").add_processor("drop", Processor, "in")
+        """
         self._add(ProcessorNode(name, Process(supplier), parents))
         return self
 
     def add_store(self, spec: StoreDescription, *processors: str) -> Topology:
-        """Add a store and give the processors access to it."""
+        """Add a store and give the processors access to it.
+
+        >>> from headwater import KeyValue, Processor, Topology
+        >>> topology = Topology().add_source("in", "words").add_processor("count", Processor, "in")
+        >>> topology.add_store(KeyValue("counts"), "count").nodes["count"].stores
+        ['counts']
+        """
         self.put_store(plain_store(spec, self.default_key, self.default_value), *processors)
         return self
 
@@ -157,24 +172,59 @@ class Topology(CamelCase):
         value: Serde | None = None,
         partitioner: Callable[..., int | None] | None = None,
     ) -> Topology:
-        """Add a node that writes to a topic, or to the one `topic(key, value, context)` names."""
+        """Add a node that writes to a topic, or to the one `topic(key, value, context)` names.
+
+        >>> from headwater import Topology
+        >>> topology = Topology().add_source("in", "words").add_sink("out", lambda k, v, c: f"{c.topic}-copy", "in")
+        """
         self._add(Sink(name, topic, key or self.default_key, value or self.default_value, partitioner, parents))
         return self
 
     def describe(self) -> str:
-        """The topology as Kafka Streams prints it."""
+        """The topology as Kafka Streams prints it.
+
+        >>> from headwater import Topology
+        >>> print(Topology().add_source("in", "words").add_sink("out", "copies", "in").describe())
+        Topologies:
+           Sub-topology: 0
+            Source: in (topics: [words])
+              --> out
+            Sink: out (topic: copies)
+              <-- in
+        <BLANKLINE>
+        <BLANKLINE>
+        """
         from headwater.dsl.describe import describe
 
         return describe(self)
 
     def to_mermaid(self) -> str:
-        """The topology as a Mermaid flow chart."""
+        """The topology as a Mermaid flow chart.
+
+        >>> from headwater import Topology
+        >>> print(Topology().add_source("in", "words").to_mermaid())
+        flowchart TD
+          n0["in"]
+          n1(["words"])
+          n1 --> n0
+        <BLANKLINE>
+        """
         from headwater.dsl.describe import to_mermaid
 
         return to_mermaid(self)
 
     def to_dot(self) -> str:
-        """The topology as a Graphviz digraph."""
+        """The topology as a Graphviz digraph.
+
+        >>> from headwater import Topology
+        >>> print(Topology().add_source("in", "words").to_dot())
+        digraph topology {
+          "in" [label="in", shape=box];
+          "topic words" [label="words", shape=ellipse];
+          "topic words" -> "in";
+        }
+        <BLANKLINE>
+        """
         from headwater.dsl.describe import to_dot
 
         return to_dot(self)

@@ -14,7 +14,7 @@ from headwater.dsl.topology import StoreSpec
 from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
-    from headwater.dsl.builder import Materialized, StreamsBuilder
+    from headwater.dsl.drawing import Drawing, Materialized
     from headwater.dsl.grouped import KGroupedStream
     from headwater.dsl.table import KTable
 
@@ -22,7 +22,7 @@ Windows = TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows
 
 
 def window_store(
-    builder: StreamsBuilder, step: str, materialized: Materialized, windows: Windows, on_close: bool
+    drawing: Drawing, step: str, materialized: Materialized, windows: Windows, on_close: bool
 ) -> StoreSpec:
     """The store of a windowed aggregate: as long as its windows may still change, or longer if asked for."""
     if isinstance(windows, SessionWindows):
@@ -39,11 +39,11 @@ def window_store(
     if isinstance(description, Window | Session):
         retention_ms = least if description.retention_ms is None else description.retention_ms
         if retention_ms < least:
-            builder.fault(
+            drawing.fault(
                 step, f"store {materialized.name!r}: retention must be at least {needs}: {least} ms, not {retention_ms}"
             )
     if isinstance(description, Window) and description.size_ms not in (None, size_ms):
-        builder.fault(
+        drawing.fault(
             step,
             f"store {materialized.name!r}: size is {description.size_ms} ms, but the windows' own is {size_ms} ms: "
             "leave it out",
@@ -52,8 +52,8 @@ def window_store(
     return StoreSpec(
         "session" if session else "window",
         materialized.name,
-        materialized.key or builder.default_key,
-        materialized.value or builder.default_value,
+        materialized.key or drawing.default_key,
+        materialized.value or drawing.default_value,
         timestamped=not session,
         retention_ms=retention_ms,
         size_ms=size_ms,
@@ -64,9 +64,9 @@ def window_store(
     )
 
 
-def windowed_key(builder: StreamsBuilder, key: Serde | None, windows: Windows) -> Serde:
+def windowed_key(drawing: Drawing, key: Serde | None, windows: Windows) -> Serde:
     """The serde of the result's Windowed keys."""
-    key = key or builder.default_key
+    key = key or drawing.default_key
     if isinstance(windows, SessionWindows):
         return SessionWindowed(key)
     size_ms = windows.difference_ms if isinstance(windows, SlidingWindows) else windows.size_ms
@@ -146,20 +146,20 @@ class _Windowed(CamelCase):
         value: Serde | None,
     ) -> KTable:
         grouped, windows, on_close = self._grouped, self._windows, self._on_close
-        builder = grouped._builder
-        materialized = builder.materialized(store, prefix, key, value)
-        name = builder.named(name, prefix)
+        drawing = grouped._drawing
+        materialized = drawing.materialized(store, prefix, key, value)
+        name = drawing.named(name, prefix)
         grouped._check_functions(name, init, f)
         if merge is not None:
-            builder.check(name, merge, 3)
+            drawing.check(name, merge, 3)
         if on_close and isinstance(windows, UnlimitedWindows):
-            builder.fault(name, 'emit_strategy("on-close") needs windows that close: UnlimitedWindows never do')
+            drawing.fault(name, 'emit_strategy("on-close") needs windows that close: UnlimitedWindows never do')
         return grouped._table(
             name,
             materialized,
-            window_store(builder, name, materialized, windows, on_close),
+            window_store(drawing, name, materialized, windows, on_close),
             lambda store, send_old: windowed_op(windows, store, init, f, merge, on_close, send_old),
-            windowed_key(builder, materialized.key, windows),
+            windowed_key(drawing, materialized.key, windows),
             materialized.value,
             grace_ms=grace_of(windows),
         )
@@ -259,7 +259,7 @@ class SessionWindowedKStream(_Windowed):
 
 def _closes(grouped: KGroupedStream, when: str) -> bool:
     if when not in ("on-update", "on-close"):
-        grouped._builder.fault(grouped._name, f'emit_strategy() takes "on-update" or "on-close", not {when!r}')
+        grouped._drawing.fault(grouped._name, f'emit_strategy() takes "on-update" or "on-close", not {when!r}')
     return when == "on-close"
 
 

@@ -1,8 +1,7 @@
 """The revenue topology fed with a few minutes of orders through the test driver, shown as a table: `make demo`."""
 
-from headwater import Record, TopologyTestDriver
-
 from examples.revenue import topology
+from headwater import Record, TopologyTestDriver
 
 USERS = {"ann": "Italy", "bob": "Norway", "eve": "Italy"}
 # (seconds, customer, amount): the order of bob at 0:50 arrives late, but within the grace; eve's at 0:10 is too late.

@@ -108,12 +108,13 @@ class OutputTopic:
 class _Running:
     """A task with its back end, and the records fed to it that are not committed yet."""
 
-    def __init__(self, data: bytes, backend: Backend, start: Callable[[TaskSpec, Backend], Task]) -> None:
-        self.data = data
+    def __init__(self, spec: TaskSpec, backend: Backend, start: Callable[[TaskSpec, Backend], Task]) -> None:
+        self._spec = spec
         self.backend = backend
         self.fed: dict[tuple[str, int], deque[RawRecord]] = defaultdict(deque)
         self._start = start
-        self.task = start(TaskSpec.loads(data), backend)
+        # The topology itself, not a copy: a test may look at what its functions left behind.
+        self.task = start(spec, backend)
 
     def feed(self, topic: str, partition: int, record: RawRecord) -> None:
         self.fed[topic, partition].append(record)
@@ -132,7 +133,7 @@ class _Running:
 
     def restart(self) -> None:
         self.task.close()
-        self.task = self._start(TaskSpec.loads(self.data), self.backend)
+        self.task = self._start(TaskSpec.loads(self._spec.dumps()), self.backend)
         for (topic, partition), records in self.fed.items():
             self.task.feed(topic, partition, list(records))
 
@@ -197,7 +198,7 @@ class TopologyTestDriver:
     def _run(self, spec: TaskSpec) -> _Running:
         backend = self._open_backend(spec.task_id, spec.backend_stores())
         self._backends.append(backend)
-        return _Running(spec.dumps(), backend, self._start)
+        return _Running(spec, backend, self._start)
 
     def _start(self, spec: TaskSpec, backend: Backend) -> Task:
         return Task(spec, backend, self._partitions_of, self._global_stores(), now=self.now)
@@ -211,7 +212,15 @@ class TopologyTestDriver:
     # ---- topics ------------------------------------------------------------------------------------------------
 
     def input(self, topic: str, key: Serde | None = None, value: Serde | None = None) -> InputTopic:
-        """A topic to send to; without serdes, those of the source that reads it."""
+        """A topic to send to; without serdes, those of the source that reads it.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").foreach(print)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", {"n": 1}, at=0)
+        k {'n': 1}
+        """
         topic = self._real(topic)
         if not self._readers(topic) and not self._is_global(topic):
             known = sorted({self._real(t) for source in self._topology.sources() for t in source.topics})
@@ -220,7 +229,16 @@ class TopologyTestDriver:
         return InputTopic(self, topic, key or own_key, value or own_value)
 
     def output(self, topic: str, key: Serde | None = None, value: Serde | None = None) -> OutputTopic:
-        """A topic to read from; without serdes, those of the sink that writes it."""
+        """A topic to read from; without serdes, those of the sink that writes it.
+
+        >>> from headwater import Bytes, StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", {"n": 1}, at=0)
+        ...     driver.output("out", value=Bytes()).read_all()
+        [Record(key='k', value=b'{"n":1}', timestamp=0, headers=())]
+        """
         topic = self._real(topic)
         if topic not in self._outputs and not self._is_known(topic):
             known = sorted({self._real(sink.topic) for sink in self._sinks() if isinstance(sink.topic, str)})

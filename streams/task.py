@@ -50,6 +50,8 @@ TASK = "|task"
 DIRTY_BYTES = 32 << 20
 # How many records are decoded at once.
 CHUNK = 2_000
+# For how many records the stores are told the keys in advance.
+ANNOUNCED = 10_000
 
 _fail_on_invalid = OnInvalid.fail()
 
@@ -320,34 +322,34 @@ class Task:
         self._check()
         context, inputs = self._context, self._inputs
         context.wall_clock = now
-        done = 0
+        done = announced = 0
         try:
-            if limit > 1:
-                self._announce(limit)
             while done < limit and inputs.ready(now):
+                if done >= announced and limit - done > 1:
+                    announced = done + self._announce(limit - done)
                 queue = inputs.only()
                 if queue is not None and limit - done > 1 and queue.source.timestamp is None and queue.fifo:
                     done += self._process_run(queue, min(limit - done, CHUNK))
                 else:
                     self._process_one()
                     done += 1
-                if context.commit_requested or (done < limit and done % CHUNK == 0 and self.wants_commit):
+                if context.commit_requested or (done % CHUNK == 0 and self.wants_commit):
                     break
         except BaseException as error:
             self._failure = error
             raise
         return done
 
-    def _announce(self, limit: int) -> None:
-        """Have the stores read, in one call each, the rows that the next records will ask for."""
+    def _announce(self, limit: int) -> int:
+        """Have the stores read, in one call each, the rows that the next records will ask for; return how many."""
+        limit = min(limit, ANNOUNCED)
         for queue in self._inputs.waiting():
             stores = self._prefetches[queue.source.name]
-            if stores:
-                keys = [raw[0] for raw in islice(queue.fifo, min(limit, CHUNK)) if raw[0] is not None]
-                if queue.head is not None and queue.head.raw[0] is not None:
-                    keys.append(queue.head.raw[0])
+            if stores and queue.fifo and queue.head is not None:
+                keys = [raw[0] for raw in (queue.head.raw, *islice(queue.fifo, limit)) if raw[0] is not None]
                 for store in stores:
                     store.prefetch(keys)
+        return limit
 
     def _process_one(self) -> None:
         context = self._context

