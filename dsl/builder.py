@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.dsl.camel import CamelCase
-from headwater.dsl.drawing import Drawing
 from headwater.dsl.config import Optimize, optimizations
+from headwater.dsl.drawing import Drawing
 from headwater.dsl.graph import (
     GlobalStoreNode,
     SourceNode,

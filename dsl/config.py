@@ -89,6 +89,7 @@ class Config:
     - `max_task_idle`: how long a task with several inputs waits for one that is empty; None waits for ever.
     - `on_…_error`: "fail", "skip", "dead-letter" or a function of an ErrorContext that answers one of these.
     - `dead_letters`, `late`: the topics for bad and for late records.
+    - `state_dir`: where state is kept; beside the embedded log if left out, since the two belong together.
     - `unmapped`: the keys that `from_kafka` has no counterpart for.
 
     >>> from headwater import Config
@@ -110,7 +111,7 @@ class Config:
     on_production_error: ErrorHandler = "fail"
     dead_letters: str | None = None
     late: str | None = None
-    state_dir: str | os.PathLike[str] = ".headwater"
+    state_dir: str | os.PathLike[str] | None = None
     unmapped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -122,7 +123,7 @@ class Config:
                 ("exactly_once", self.exactly_once in (True, False), "True or False"),
                 ("dead_letters", self.dead_letters is None or _is_text(self.dead_letters), "a topic's name"),
                 ("late", self.late is None or _is_text(self.late), "a topic's name"),
-                ("state_dir", isinstance(self.state_dir, str | os.PathLike), "a path"),
+                ("state_dir", isinstance(self.state_dir, str | os.PathLike | None), "a path"),
             )
             if not good
         ]

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headwater.dsl.java_order import hash_order
+from headwater.dsl.java_order import TreeSet, hash_order
 from headwater.dsl.topology import ProcessorNode, Sink, Source, Topology
 
 
@@ -18,8 +18,8 @@ from headwater.dsl.topology import ProcessorNode, Sink, Source, Topology
 class _Described:
     name: str
     size: int = 1
-    before: list[_Described] = field(default_factory=list)
-    after: list[_Described] = field(default_factory=list)
+    before: TreeSet[_Described] = field(default_factory=lambda: TreeSet(_Described.rank))
+    after: TreeSet[_Described] = field(default_factory=lambda: TreeSet(_Described.rank))
 
     def rank(self) -> tuple[int, str]:
         return -self.size, self.name
@@ -28,15 +28,6 @@ class _Described:
         self.size += delta
         for parent in self.before:
             parent.grow(delta)
-
-
-def _insert(nodes: list[_Described], node: _Described) -> None:
-    # Kafka Streams keeps neighbours in a tree sorted by sizes that still grow while it fills: each node's place is
-    # decided by the sizes at the moment it is added.
-    place = 0
-    while place < len(nodes) and nodes[place].rank() < node.rank():
-        place += 1
-    nodes.insert(place, node)
 
 
 def describe(topology: Topology) -> str:
@@ -52,8 +43,9 @@ def _sub(topology: Topology, number: int, group: list[str]) -> str:
     for node in described.values():
         for parent_name in getattr(topology.nodes[node.name], "parents", ()):
             parent = described[parent_name]
-            _insert(node.before, parent)
-            _insert(parent.after, node)
+            node.before.add(parent)
+            # Sizes still grow while the neighbours are filled in, which is why the kind of set matters.
+            parent.after.add(node)
             parent.grow(node.size)
     lines = [_text(topology, node) for node in sorted(described.values(), key=_Described.rank)]
     return f"Sub-topology: {number}\n" + "".join(f"    {line}\n" for line in lines) + "\n"
@@ -62,8 +54,8 @@ def _sub(topology: Topology, number: int, group: list[str]) -> str:
 def _global(topology: Topology, number: int, group: list[str]) -> str:
     nodes = [_Described(name) for name in group]
     for parent, child in itertools.pairwise(nodes):
-        parent.after.append(child)
-        child.before.append(parent)
+        parent.after.add(child)
+        child.before.add(parent)
     lines = "".join(f"    {_text(topology, node)}\n" for node in nodes)
     return f"Sub-topology: {number} for global store (will not generate tasks)\n{lines}"
 
@@ -83,7 +75,7 @@ def _text(topology: Topology, described: _Described) -> str:
             return f"Sink: {node.name} ({where}){before}"
 
 
-def _names(nodes: list[_Described]) -> str:
+def _names(nodes: TreeSet[_Described]) -> str:
     return ", ".join(node.name for node in nodes) or "none"
 
 

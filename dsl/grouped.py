@@ -116,6 +116,9 @@ class KGroupedStream(CamelCase):
     def windowed_by(self, windows: Any) -> Any:
         """Fold the records of each key per window of time.
 
+        The store keeps a window only as long as it may still change, or for the retention given in
+        `store=Window(...)`; the long-term record is the topic the results go to.
+
         >>> from datetime import timedelta
         >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
         >>> builder = StreamsBuilder()

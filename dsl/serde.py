@@ -103,6 +103,8 @@ _shortener.maxstring = _shortener.maxother = 80
 
 
 def _cannot_encode(serde: Serde, value: object, remedy: str, cause: Exception | None = None) -> NoReturn:
+    if isinstance(value, Windowed) and not isinstance(serde, TimeWindowed | SessionWindowed):
+        remedy = "a windowed key needs TimeWindowed(...) or SessionWindowed(...), or take its .key"
     raise SerdeError(f"{serde!r} cannot encode {_shown(value)}: {remedy}") from cause
 
 

@@ -535,7 +535,7 @@ class KStream(CamelCase):
     # ---- the processor API -------------------------------------------------------------------------------------
 
     def process(
-        self, supplier: Callable[[], Any], stores: Iterable[str] = (), *, name: str | None = None
+        self, supplier: Callable[[], Any], stores: str | Iterable[str] = (), *, name: str | None = None
     ) -> KStream:
         """Run a processor over the records; it forwards what it likes and may touch the named stores.
 
@@ -551,10 +551,10 @@ class KStream(CamelCase):
         ...     [record.timestamp for record in driver.output("out").read_all()]
         [0, 1]
         """
-        return self._process("KSTREAM-PROCESSOR-", supplier, tuple(stores), name, fixed_key=False)
+        return self._process("KSTREAM-PROCESSOR-", supplier, stores, name, fixed_key=False)
 
     def process_values(
-        self, supplier: Callable[[], Any], stores: Iterable[str] = (), *, name: str | None = None
+        self, supplier: Callable[[], Any], stores: str | Iterable[str] = (), *, name: str | None = None
     ) -> KStream:
         """Run a processor that keeps each record's key, so that nothing is repartitioned below.
 
@@ -569,11 +569,12 @@ class KStream(CamelCase):
         ...     [record.value for record in driver.output("out").read_all()]
         ['A']
         """
-        return self._process("KSTREAM-PROCESSVALUES-", supplier, tuple(stores), name, fixed_key=True)
+        return self._process("KSTREAM-PROCESSVALUES-", supplier, stores, name, fixed_key=True)
 
     def _process(
-        self, prefix: str, supplier: Callable[[], Any], stores: tuple[str, ...], name: str | None, fixed_key: bool
+        self, prefix: str, supplier: Callable[[], Any], stores: str | Iterable[str], name: str | None, fixed_key: bool
     ) -> KStream:
+        stores = (stores,) if isinstance(stores, str) else tuple(stores)
         # Kafka Streams burns no number for a named process().
         name = name if name is not None else self._drawing.new_name(prefix)
         self._drawing.check(name, supplier, 0)

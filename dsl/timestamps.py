@@ -52,9 +52,13 @@ class OnInvalid:
     def fail(extract: Extractor | None = None) -> "OnInvalid":
         """Raises a StreamsError at the first negative timestamp; without `extract`, what every source does by default.
 
-        >>> from headwater import OnInvalid, SourceRecord
-        >>> OnInvalid.fail(lambda record, partition_time: record.value)(SourceRecord("k", 5, -1, (), "in", 0, 0), -1)
-        5
+        >>> from headwater import OnInvalid, StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in", timestamp=OnInvalid.fail(lambda record, partition_time: record.value)).to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 5, at=-1)
+        ...     driver.output("out").read_all()
+        [Record(key='k', value=5, timestamp=5, headers=())]
         """
         return OnInvalid("fail", extract)
 
@@ -62,9 +66,13 @@ class OnInvalid:
     def skip(extract: Extractor | None = None) -> "OnInvalid":
         """Lets a negative timestamp through, so that the record is dropped and counted.
 
-        >>> from headwater import OnInvalid, SourceRecord
-        >>> OnInvalid.skip()(SourceRecord("k", 5, -1, (), "in", 0, 0), 100)
-        -1
+        >>> from headwater import OnInvalid, StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in", timestamp=OnInvalid.skip()).to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 1, at=-1)
+        ...     driver.output("out").read_all(), driver.metrics()["dropped-records-total"]
+        ([], 1)
         """
         return OnInvalid("skip", extract)
 
@@ -74,9 +82,13 @@ class OnInvalid:
 
         Before the first valid record that time is unknown (-1), and an invalid record raises a StreamsError.
 
-        >>> from headwater import OnInvalid, SourceRecord
-        >>> OnInvalid.partition_time()(SourceRecord("k", 5, -1, (), "in", 0, 0), 100)
-        100
+        >>> from headwater import OnInvalid, StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in", timestamp=OnInvalid.partition_time()).to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("in", "k", 1, 100), ("in", "k", 2, -1)])
+        ...     [record.timestamp for record in driver.output("out").read_all()]
+        [100, 100]
         """
         return OnInvalid("partition-time", extract)
 

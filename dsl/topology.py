@@ -123,8 +123,12 @@ class Topology(CamelCase):
         """Add a node that emits the records of the topics (or of those a pattern matches).
 
         >>> import re
-        >>> from headwater import Topology
-        >>> topology = Topology().add_source("orders", re.compile("orders-.*"))
+        >>> from headwater import Topology, TopologyTestDriver
+        >>> topology = Topology().add_source("in", re.compile("orders-.*")).add_sink("out", "all", "in")
+        >>> with TopologyTestDriver(topology) as driver:
+        ...     driver.input("orders-eu").send("k", 1, at=0)
+        ...     driver.output("all").read_all()
+        [Record(key='k', value=1, timestamp=0, headers=())]
         """
         patterns = [t for t in topics if isinstance(t, re.Pattern)]
         names = tuple(t for t in topics if isinstance(t, str))
@@ -146,8 +150,13 @@ class Topology(CamelCase):
     def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> Topology:
         """Add a node that runs the processor the supplier (a class or a zero-argument callable) makes.
 
-        >>> from headwater import Processor, Topology
-        >>> topology = Topology().add_source("in", "words").add_processor("drop", Processor, "in")
+        >>> from headwater import Processor, Topology, TopologyTestDriver
+        >>> class Show(Processor):
+        ...     def process(self, record):
+        ...         print(record.value)
+        >>> with TopologyTestDriver(Topology().add_source("in", "words").add_processor("show", Show, "in")) as driver:
+        ...     driver.input("words").send("k", "hello", at=0)
+        hello
         """
         self._add(ProcessorNode(name, Process(supplier), parents))
         return self
@@ -155,10 +164,12 @@ class Topology(CamelCase):
     def add_store(self, spec: StoreDescription, *processors: str) -> Topology:
         """Add a store and give the processors access to it.
 
-        >>> from headwater import KeyValue, Processor, Topology
+        >>> from headwater import KeyValue, Processor, Topology, TopologyTestDriver
         >>> topology = Topology().add_source("in", "words").add_processor("count", Processor, "in")
-        >>> topology.add_store(KeyValue("counts"), "count").nodes["count"].stores
-        ['counts']
+        >>> with TopologyTestDriver(topology.add_store(KeyValue("counts"), "count")) as driver:
+        ...     driver.store("counts").put("k", 1)
+        ...     driver.store("counts").get("k")
+        1
         """
         self.put_store(plain_store(spec, self.default_key, self.default_value), *processors)
         return self
@@ -174,8 +185,12 @@ class Topology(CamelCase):
     ) -> Topology:
         """Add a node that writes to a topic, or to the one `topic(key, value, context)` names.
 
-        >>> from headwater import Topology
+        >>> from headwater import Topology, TopologyTestDriver
         >>> topology = Topology().add_source("in", "words").add_sink("out", lambda k, v, c: f"{c.topic}-copy", "in")
+        >>> with TopologyTestDriver(topology) as driver:
+        ...     driver.input("words").send("k", "hello", at=0)
+        ...     driver.output("words-copy").read_all()
+        [Record(key='k', value='hello', timestamp=0, headers=())]
         """
         self._add(Sink(name, topic, key or self.default_key, value or self.default_value, partitioner, parents))
         return self

@@ -121,7 +121,8 @@ class SlidingWindows:
     def of(difference: timedelta, grace: timedelta = _ZERO) -> "SlidingWindows":
         """Windows of `difference`, both ends inclusive, wherever their contents change.
 
-        A record is dropped and counted when its timestamp + `difference` + `grace` is before stream time.
+        A window takes records while its end + `grace` is not before stream time; a record that one of its windows no
+        longer takes is counted as late.
 
         >>> from datetime import timedelta
         >>> from headwater import SlidingWindows

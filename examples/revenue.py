@@ -1,7 +1,10 @@
 """Revenue per country and minute: orders, enriched with the customers who placed them.
 
-A shop writes every order to `orders` and every change of a customer to `users`. Marketing wants to see, minute by
-minute, how much each country buys; small orders do not interest them. An order may arrive up to ten seconds late.
+A shop writes every order to `orders` and every change of a customer to `users`, both under the customer's name.
+Marketing wants to see in `revenue-per-country`, minute by minute, how much each country buys; small orders do not
+interest them. An order counts for the minute in which it was placed and the country the customer lived in when it came
+in: who moves takes no past revenue along. It may arrive up to ten seconds late, then its minute's total is corrected;
+after that the minute is closed, and the order is dropped and counted as late.
 """
 
 from datetime import timedelta

@@ -14,6 +14,7 @@ from headwater.dsl.timestamps import OnInvalid, SourceRecord
 from headwater.dsl.topology import Topology
 from headwater.dsl.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from headwater.errors import SerdeError, StateError, StreamsError, TopologyError
+from headwater.streams.context import ProcessorContext
 from headwater.streams.driver import TopologyTestDriver
 from headwater.streams.processor import Processor
 
@@ -34,6 +35,7 @@ __all__ = [
     "KeyValue",
     "OnInvalid",
     "Processor",
+    "ProcessorContext",
     "Record",
     "Serde",
     "SerdeError",

@@ -10,9 +10,10 @@ A timestamped row, as in Kafka Streams' timestamped stores and their changelogs:
 """
 
 import struct
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Codec", "Timestamped"]
+__all__ = ["Codec", "Timestamped", "direct_encoder"]
 
 T = TypeVar("T")
 
@@ -36,6 +37,12 @@ class Codec(Protocol[T]):
         ...
 
 
+def direct_encoder(codec: Codec[T]) -> Callable[[T], bytes]:
+    """The quickest way to encode values that the codec calls stable: its `encoder()` if it has one."""
+    encoder = getattr(codec, "encoder", None)
+    return codec.encode if encoder is None else encoder()
+
+
 class Timestamped(Generic[T]):
     """The codec of rows (value, timestamp) over the value's own codec.
 
@@ -47,15 +54,21 @@ class Timestamped(Generic[T]):
     '00 00 00 00 00 00 01 02 76'
     """
 
-    __slots__ = ("_decode", "_encode", "_stable")
+    __slots__ = ("_decode", "_direct", "_encode", "_stable")
 
     def __init__(self, inner: Codec[T]) -> None:
+        self._direct = direct_encoder(inner)
         self._encode = inner.encode
         self._decode = inner.decode
         self._stable = inner.stable
 
     def encode(self, value: tuple[T, int]) -> bytes:
         return _TIMESTAMP.pack(value[1]) + self._encode(value[0])
+
+    def encoder(self) -> Callable[[tuple[T, int]], bytes]:
+        """A function that encodes stable rows with fewer calls."""
+        pack, direct = _TIMESTAMP.pack, self._direct
+        return lambda row: pack(row[1]) + direct(row[0])
 
     def decode(self, data: bytes) -> tuple[T, int]:
         return self._decode(data[8:]), _TIMESTAMP.unpack_from(data)[0]

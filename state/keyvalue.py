@@ -18,13 +18,17 @@ R = TypeVar("R")
 class _Keyed(Generic[K, R]):
     """What both have in common: rows R under keys K, in the order of the serialised keys."""
 
-    __slots__ = ("_decode_key", "_encode_key", "_rows", "name")
+    # The hot path: a row is read and written with its key encoded once; `write_stable` takes only what codecs call so.
+    __slots__ = ("_decode_key", "_encode_key", "_rows", "name", "read", "row_key", "write", "write_stable")
 
     def __init__(self, backend: Backend, name: str, key: Codec[K], row: Codec[R]) -> None:
         self.name = name
-        self._encode_key = key.encode
+        self._encode_key = self.row_key = key.encode
         self._decode_key = key.decode
         self._rows: Rows[R] = Rows(backend, name, row)
+        self.read = self._rows.get
+        self.write = self._rows.put
+        self.write_stable = self._rows.put_stable
 
     @staticmethod
     def backend_stores(name: str) -> tuple[str, ...]:

@@ -13,9 +13,21 @@ import struct
 
 from headwater.errors import StreamsError
 
-__all__ = ["LAST_TIME", "Raw", "escape", "key_then_time", "pack_sequence", "pack_time", "unescape", "unpack_time"]
+__all__ = [
+    "HELD",
+    "LAST_TIME",
+    "Raw",
+    "escape",
+    "key_then_time",
+    "pack_sequence",
+    "pack_time",
+    "unescape",
+    "unpack_time",
+]
 
 LAST_TIME = 2**63 - 1
+# What the index by time says of a row that a cache holds.
+HELD = b"c"
 
 _TIME = struct.Struct(">Q")
 _END = b"\x00\x00"

@@ -32,6 +32,7 @@ from rocksdict import (
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
+    WriteOptions,
 )
 
 from headwater.errors import StateError, StreamsError
@@ -86,6 +87,9 @@ def _options() -> Options:
 class RocksBackend:
     """A Backend over a RocksDB database at a path, which is made if there is none.
 
+    With `sync`, a write has reached the disk when it returns, and so survives a power loss; otherwise only the death of
+    the process.
+
     >>> from tempfile import TemporaryDirectory
     >>> from headwater.state.rocks import RocksBackend
     >>> with TemporaryDirectory() as folder:
@@ -98,10 +102,12 @@ class RocksBackend:
     [(b'a', b'1'), (b'b', b'2')]
     """
 
-    __slots__ = ("_database", "_families", "_handles", "_scans", "path")
+    __slots__ = ("_database", "_families", "_handles", "_scans", "_writing", "path")
 
-    def __init__(self, path: str | PathLike[str], stores: Iterable[str]) -> None:
+    def __init__(self, path: str | PathLike[str], stores: Iterable[str], *, sync: bool = False) -> None:
         self.path = Path(path)
+        self._writing = WriteOptions()
+        self._writing.sync = sync
         names = sorted(set(stores))
         self._families: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
@@ -198,7 +204,7 @@ class RocksBackend:
                     put(key, row, handle)
         if self._database is None:
             raise self._unusable("")
-        self._database.write(writes)
+        self._database.write(writes, self._writing)
 
     def close(self) -> None:
         if self._database is None:

@@ -13,7 +13,7 @@ from weakref import ref
 from sortedcontainers import SortedList
 
 from headwater.state.backend import Backend
-from headwater.state.codec import Codec
+from headwater.state.codec import Codec, direct_encoder
 
 __all__ = ["Rows"]
 
@@ -80,6 +80,7 @@ class Rows(Generic[V]):
         "_decode",
         "_dirty",
         "_encode",
+        "_encode_stable",
         "_fetched",
         "_generation",
         "_mean",
@@ -96,6 +97,7 @@ class Rows(Generic[V]):
         self.name = name
         self._backend = backend
         self._encode = codec.encode
+        self._encode_stable = direct_encoder(codec)
         self._decode = codec.decode
         self._stable = codec.stable
         # A row is in any of these as itself, as _Encoded, or as None where there is none.
@@ -132,6 +134,13 @@ class Rows(Generic[V]):
         if self._views:
             self._preserve(key)
         self._dirty[key] = row if row is None or self._stable(row) else _Encoded(self._encode(row))
+        self._puts += 1
+
+    def put_stable(self, key: bytes, row: V) -> None:
+        """Set the key's row, which the caller knows to be stable: `put` without looking."""
+        if self._views:
+            self._preserve(key)
+        self._dirty[key] = row
         self._puts += 1
 
     def prefetch(self, keys: Iterable[bytes]) -> None:
@@ -189,7 +198,7 @@ class Rows(Generic[V]):
         if not dirty:
             return {}
         self._settle()
-        encode = self._encode
+        encode = self._encode_stable
         drained = {
             key: None if row is None else row.data if type(row) is _Encoded else encode(row)
             for key, row in dirty.items()
@@ -212,7 +221,8 @@ class Rows(Generic[V]):
     def scan(self, lo: bytes, hi: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, V]]:
         """Iterate the rows with lo <= key < hi (hi None: to the end) as of the call, from the last down if reverse.
 
-        Puts, deletes and commits during the iteration are safe, and it does not see them.
+        Puts, deletes and commits during the iteration are safe, and it does not see them. Rows deleted since the last
+        commit are passed over one by one: who takes the first row again and again begins where the last one was.
         """
         # Stores that never scan never sort, and between scans only the keys that are new since the last one are.
         unsorted = len(self._dirty) - len(self._order)

@@ -4,18 +4,18 @@ the caller's.
 | back end store | row key | row |
 |---|---|---|
 | name | escaped key, end, start | the caller's |
-| name\\|time | end, start, key | empty |
+| name\\|time | end, start, key | empty, or `c` while a cache holds the session row |
 
 The index by time is for expiry and for reading by end: a row of it without its session row means nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
 from headwater.state.backend import Backend
 from headwater.state.codec import Codec
-from headwater.state.layout import LAST_TIME, Raw, escape, pack_time, unescape, unpack_time
+from headwater.state.layout import HELD, LAST_TIME, Raw, escape, pack_time, unescape, unpack_time
 from headwater.state.retention import first_live_time, segment_length
 from headwater.state.rows import Rows
 
@@ -31,7 +31,8 @@ _PORTION = 256
 class SessionStore(Generic[K, V]):
     """Rows by (key, start, end), both ends inclusive, readable while end > newest end ever seen - retention_ms.
 
-    Only `ended` sees older ones, until their segment goes: as in Kafka Streams, where emit-on-close relies on it.
+    Only `ended` sees older ones, until their segment goes: as in Kafka Streams, where emit-on-close relies on it. Rows
+    that a cache holds (`hold`) are readable, and kept, until it lets go of them.
 
     >>> from headwater.state.layout import Raw
     >>> from headwater.state.memory import MemoryBackend
@@ -49,11 +50,13 @@ class SessionStore(Generic[K, V]):
         "_encode_key",
         "_first_live",
         "_first_readable",
+        "_mark",
         "_observed",
         "_retention_ms",
         "_rows",
         "_segment_ms",
         "_times",
+        "_touch",
         "name",
     )
 
@@ -68,6 +71,8 @@ class SessionStore(Generic[K, V]):
         self._observed = -1
         self._first_readable = 0
         self._first_live = 0
+        self._mark = b""
+        self._touch: Callable[[bytes], object] | None = None
 
     @staticmethod
     def backend_stores(name: str) -> tuple[str, ...]:
@@ -82,27 +87,28 @@ class SessionStore(Generic[K, V]):
 
     def get(self, key: K, start: int, end: int) -> V | None:
         """Return the session's row, or None where there is none or it is past the retention."""
-        return None if end < self._first_readable else self._rows.get(self.row_key(key, start, end))
+        if end < self._first_readable and self._touch is None:
+            return None
+        row_key = self.row_key(key, start, end)
+        if end < self._first_readable and not self._is_held(row_key):
+            return None
+        if self._touch is not None:
+            self._touch(row_key)
+        return self._rows.get(row_key)
 
     def put(self, key: K, start: int, end: int, row: V | None) -> bool:
         """Set the session's row, None deletes it; return False, and change nothing, if its segment has expired."""
-        if end > self._observed:
-            self._observe(end)
-        # Removals move the time too, but only a put drops segments, and only one that is not refused.
-        first_live = first_live_time(self._observed, self._retention_ms, self._segment_ms)
-        if end < first_live:
+        if self._touch is None and not self._advance(end):
             return False
-        if first_live > self._first_live:
-            self._expire(first_live)
         key_bytes = self._encode_key(key)
         times = pack_time(end) + pack_time(start)
         self._rows.put(escape(key_bytes) + times, row)
-        self._times.put(times + key_bytes, None if row is None else b"")
+        self._times.put(times + key_bytes, None if row is None else self._mark)
         return True
 
     def remove(self, key: K, start: int, end: int) -> None:
         """Delete the session's row if there is one."""
-        if end > self._observed:
+        if self._touch is None and end > self._observed:
             self._observe(end)
         key_bytes = self._encode_key(key)
         times = pack_time(end) + pack_time(start)
@@ -118,11 +124,21 @@ class SessionStore(Generic[K, V]):
     def find(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[int, int, V]]:
         """Iterate the key's (start, end, row) with end >= earliest_end and start <= latest_start, by (end, start)."""
         prefix = escape(self._encode_key(key))
-        first = min(max(earliest_end, self._first_readable), LAST_TIME)
+        first = min(max(earliest_end, self._first_readable if self._touch is None else 0), LAST_TIME)
         at_end, at_start = len(prefix), len(prefix) + 8
         rows = self._rows.scan(prefix + pack_time(first), prefix + pack_time(LAST_TIME + 1))
         sessions = ((unpack_time(row_key, at_start), unpack_time(row_key, at_end), row) for row_key, row in rows)
-        return (session for session in sessions if session[0] <= latest_start)
+        found = (session for session in sessions if session[0] <= latest_start)
+        return found if self._touch is None else self._touching(prefix, found, self._touch, self._first_readable)
+
+    def _touching(
+        self, prefix: bytes, sessions: Iterator[tuple[int, int, V]], touch: Callable[[bytes], object], first: int
+    ) -> Iterator[tuple[int, int, V]]:
+        for start, end, row in sessions:
+            row_key = prefix + pack_time(end) + pack_time(start)
+            if end >= first or self._is_held(row_key):
+                touch(row_key)
+                yield start, end, row
 
     def fetch(self, key: K) -> Iterator[tuple[int, int, V]]:
         """Iterate the key's (start, end, row) by (end, start)."""
@@ -140,7 +156,7 @@ class SessionStore(Generic[K, V]):
 
     def _by_time(self, times: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[int, int, K, V]]:
         while time_keys := [time_key for time_key, _ in islice(times, _PORTION)]:
-            row_keys = [escape(time_key[16:]) + time_key[:16] for time_key in time_keys]
+            row_keys = [self._row_key_at(time_key) for time_key in time_keys]
             self._rows.prefetch(row_keys)
             for time_key, row_key in zip(time_keys, row_keys, strict=True):
                 row = self._rows.get(row_key)
@@ -154,19 +170,68 @@ class SessionStore(Generic[K, V]):
         return (
             (decode(unescape(row_key[:-16])), unpack_time(row_key, len(row_key) - 8), end, row)
             for end, row_key, row in rows
-            if end >= first
+            if end >= first or self._is_held(row_key)
         )
 
+    # Rows that a cache holds.
+
+    def hold(self, touch: Callable[[bytes], object]) -> list[tuple[bytes, V]]:
+        """Let a cache hold the rows put from now on, and tell it of each one read; return (row key, row) of those that
+        an earlier one held, by end.
+
+        Puts are then never refused, and time moves on by `settle` alone.
+        """
+        self._mark, self._touch = HELD, touch
+        held = (self._row_key_at(time_key) for time_key, mark in self._times.scan(b"", None) if mark == HELD)
+        return [(row_key, row) for row_key in held if (row := self._rows.get(row_key)) is not None]
+
+    def settle(self, row_key: bytes) -> bool:
+        """Move time on to a row that the cache has let through; return whether retention let a row be read there."""
+        end = unpack_time(row_key, len(row_key) - 16)
+        readable = end >= self._first_readable
+        self._advance(end)
+        return readable
+
+    def release(self, row_key: bytes) -> None:
+        """Let retention decide again about a row that the cache has held."""
+        if self._is_held(row_key):
+            expired = unpack_time(row_key, len(row_key) - 16) < self._first_live
+            if expired:
+                self._rows.put(row_key, None)
+            self._times.put(self._time_key(row_key), None if expired else b"")
+
+    def _is_held(self, row_key: bytes) -> bool:
+        return self._touch is not None and self._times.get(self._time_key(row_key)) == HELD
+
+    def _time_key(self, row_key: bytes) -> bytes:
+        return row_key[-16:] + unescape(row_key[:-16])
+
+    def _row_key_at(self, time_key: bytes) -> bytes:
+        return escape(time_key[16:]) + time_key[:16]
+
     # Time and the commit.
+
+    def _advance(self, end: int) -> bool:
+        """Move time on to a session that is put; return False if its segment has expired."""
+        if end > self._observed:
+            self._observe(end)
+        # Removals move the time too, but only a put drops segments, and only one that is not refused.
+        first_live = first_live_time(self._observed, self._retention_ms, self._segment_ms)
+        if end < first_live:
+            return False
+        if first_live > self._first_live:
+            self._expire(first_live)
+        return True
 
     def _observe(self, end: int) -> None:
         self._observed = end
         self._first_readable = max(0, end - self._retention_ms + 1)
 
     def _expire(self, first_live: int) -> None:
-        for time_key, _ in self._times.scan(pack_time(self._first_live), pack_time(first_live)):
-            self._rows.put(escape(time_key[16:]) + time_key[:16], None)
-            self._times.put(time_key, None)
+        for time_key, mark in self._times.scan(pack_time(self._first_live), pack_time(first_live)):
+            if mark != HELD:
+                self._rows.put(self._row_key_at(time_key), None)
+                self._times.put(time_key, None)
         self._first_live = first_live
 
     @property

@@ -4,17 +4,17 @@ every case as Kafka Streams' RocksDBVersionedStore does it; what is done with an
 | back end store | row key | row |
 |---|---|---|
 | name | key | timestamp, value: the latest version, unless that is a deletion |
-| name\\|history | segment number, key | the key's versions which ended in that segment |
+| name\\|history | segment number, key | the key's versions up to one that ended in that segment |
 
 A history row is a chain of versions, each valid until the next one begins:
 
 | bytes | content |
 |---|---|
-| 0–7 | when the last version ended |
+| 0–7 | when the last version ended, which is in the segment |
 | then for each version, oldest first | 8: timestamp; 4: length of the value, all ones for a deletion; the value |
 
-A deletion that finds nothing to end becomes a row of its own, one version that ends when it begins; it is the only
-chain with a version of no duration. Two rows of a key never overlap; what lies between them is deleted.
+Two chains of a key never overlap, and what lies between them is deleted. A deletion which ends no version is one
+itself, of no duration: several versions of a chain may have the same timestamp, and the last of them holds.
 
 Kafka Streams has one peculiarity, which is kept: a deletion at the very timestamp of the latest version leaves a trace
 only where an earlier version ends then. Without it, an older update that comes later is taken for the latest one.
@@ -100,19 +100,13 @@ def _append(chain: bytes | None, timestamp: int, value: bytes | None, end: int) 
     """Return the chain with one version more, after all it has; a gap before it becomes a deletion."""
     if chain is None:
         return _chain([(timestamp, value)], end)
-    before = chain[8:]
-    if _end(chain) == _begin(chain):
-        # The chain of a lone deletion, which lasts to the new version or is replaced by it.
-        before = b""
-    if _end(chain) < timestamp:
-        before += _version(_end(chain), None)
-    return pack_time(end) + before + _version(timestamp, value)
+    gap = _version(_end(chain), None) if _end(chain) < timestamp else b""
+    return pack_time(end) + chain[8:] + gap + _version(timestamp, value)
 
 
 def _prepend(chain: bytes, timestamp: int, value: bytes | None) -> bytes:
     """Return the chain with one version more, before all it has."""
-    after = b"" if _end(chain) == _begin(chain) else chain[8:]
-    return chain[:8] + _version(timestamp, value) + after
+    return chain[:8] + _version(timestamp, value) + chain[8:]
 
 
 class VersionedStore(Generic[K, V]):
@@ -228,7 +222,8 @@ class VersionedStore(Generic[K, V]):
             if value is not None:
                 self._latest.put(key, (value, timestamp))
             else:
-                self._delete_nothing(key, timestamp)
+                # The deletion ends no version and none follows it: older updates which come later end there.
+                self._add(key, timestamp, None, timestamp)
         else:
             row_key = self._row_key(end // self._segment_ms, key)
             found = self._history.get(row_key)
@@ -242,12 +237,7 @@ class VersionedStore(Generic[K, V]):
         """Put a version into the chain of which one is valid at its timestamp, and return when the new one ends."""
         versions = _versions(chain)
         at = _place(versions, timestamp)
-        began, value = versions[at]
-        if began == timestamp:
-            versions[at] = (timestamp, data)
-        elif timestamp // self._segment_ms != segment:
-            # The version before now ends in an older segment, and all before that one do already.
-            self._add(key, began, value, timestamp)
+        if versions[at][0] == timestamp:
             versions[at] = (timestamp, data)
         else:
             at += 1
@@ -259,15 +249,6 @@ class VersionedStore(Generic[K, V]):
         """Put a version that has ended after all others of the segment in which it ended."""
         row_key = self._row_key(end // self._segment_ms, key)
         self._history.put(row_key, _append(self._history.get(row_key), timestamp, value, end))
-
-    def _delete_nothing(self, key: bytes, timestamp: int) -> None:
-        """Keep a deletion that ends no version and is followed by none: older updates which come later end there."""
-        row_key = self._row_key(timestamp // self._segment_ms, key)
-        chain = self._history.get(row_key)
-        if chain is None:
-            self._history.put(row_key, _chain([(timestamp, None)], timestamp))
-        elif _end(chain) < timestamp:
-            self._history.put(row_key, _append(chain, _end(chain), None, timestamp))
 
     def all(self) -> Iterator[tuple[K, tuple[V, int]]]:
         """Iterate (key, (value, timestamp)) of the latest versions by serialised key."""

@@ -4,18 +4,19 @@ retention and their order; what a row holds and which windows there are is the c
 | back end store | row key | row |
 |---|---|---|
 | name | escaped key, start (, sequence) | the caller's |
-| name\\|time | start, escaped key (, sequence) | empty |
+| name\\|time | start, escaped key (, sequence) | empty, or `c` while a cache holds the window row |
 
 The index by time is for expiry and for reading by time: a row of it without its window row means nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
 from headwater.state.backend import Backend
 from headwater.state.codec import Codec
 from headwater.state.layout import (
+    HELD,
     LAST_TIME,
     Raw,
     escape,
@@ -43,7 +44,8 @@ class WindowStore(Generic[K, V]):
     """Rows by (key, start), readable while start > newest start ever put - retention_ms.
 
     With time_ordered, as Kafka Streams' stores for emit-on-close, start = newest - retention_ms is readable too.
-    With duplicates each put adds a row of its own; a put of None then does nothing.
+    With duplicates each put adds a row of its own; a put of None then does nothing. Rows that a cache holds (`hold`)
+    are readable, and kept, until it lets go of them.
 
     >>> from headwater.state.layout import Raw
     >>> from headwater.state.memory import MemoryBackend
@@ -63,6 +65,7 @@ class WindowStore(Generic[K, V]):
         "_first_live",
         "_first_readable",
         "_indexed",
+        "_mark",
         "_observed",
         "_readable_ms",
         "_retention_ms",
@@ -71,6 +74,7 @@ class WindowStore(Generic[K, V]):
         "_sequence",
         "_suffix",
         "_times",
+        "_touch",
         "name",
     )
 
@@ -101,6 +105,8 @@ class WindowStore(Generic[K, V]):
         self._first_readable = 0
         self._first_live = 0
         self._indexed: set[bytes] = set()
+        self._mark = b""
+        self._touch: Callable[[bytes], object] | None = None
 
     @staticmethod
     def backend_stores(name: str) -> tuple[str, ...]:
@@ -116,7 +122,7 @@ class WindowStore(Generic[K, V]):
 
     def get(self, key: K, start: int) -> V | None:
         """Return the row, or None where there is none or it is past the retention."""
-        return None if start < self._first_readable else self._rows.get(self.row_key(key, start))
+        return None if start < 0 else self.read(self.row_key(key, start), start)
 
     def put(self, key: K, row: V | None, start: int) -> bool:
         """Set the row, None deletes it; return False, and change nothing, if its segment has expired."""
@@ -128,20 +134,25 @@ class WindowStore(Generic[K, V]):
 
     def read(self, row_key: bytes, start: int) -> V | None:
         """Return what get would, by the row key of (key, start)."""
-        return None if start < self._first_readable else self._rows.get(row_key)
+        if start < self._first_readable and not self._is_held(row_key):
+            return None
+        if self._touch is not None:
+            self._touch(row_key)
+        return self._rows.get(row_key)
 
     def write(self, row_key: bytes, row: V | None, start: int) -> bool:
         """Do what put would on a store without duplicates, by the row key of (key, start)."""
-        if start > self._observed:
-            self._observe(start)
-        elif start < self._first_live:
-            return False
+        if self._touch is None:
+            if start > self._observed:
+                self._observe(start)
+            elif start < self._first_live:
+                return False
         self._rows.put(row_key, row)
         if row is None:
             self._times.put(self._time_key(row_key), None)
             self._indexed.discard(row_key)
         elif row_key not in self._indexed:
-            self._times.put(self._time_key(row_key), b"")
+            self._times.put(self._time_key(row_key), self._mark)
             # A row of a store with duplicates is put once.
             if not self._duplicates:
                 self._indexed.add(row_key)
@@ -155,13 +166,23 @@ class WindowStore(Generic[K, V]):
 
     def fetch(self, key: K, lo: int, hi: int, reverse: bool = False) -> Iterator[tuple[int, V]]:
         """Iterate the key's (start, row) with lo <= start <= hi by start, duplicates in the order of their puts."""
-        lo, hi = max(lo, self._first_readable), min(hi, LAST_TIME)
+        lo, hi = max(lo, self._first_readable if self._touch is None else 0), min(hi, LAST_TIME)
         if hi < lo:
             return iter(())
         prefix = escape(self._encode_key(key))
         at = len(prefix)
         rows = self._rows.scan(prefix + pack_time(lo), prefix + pack_time(hi + 1), reverse)
-        return ((unpack_time(row_key, at), row) for row_key, row in rows)
+        found = ((unpack_time(row_key, at), row) for row_key, row in rows)
+        return found if self._touch is None else self._touching(prefix, found, self._touch, self._first_readable)
+
+    def _touching(
+        self, prefix: bytes, rows: Iterator[tuple[int, V]], touch: Callable[[bytes], object], first_readable: int
+    ) -> Iterator[tuple[int, V]]:
+        for start, row in rows:
+            row_key = prefix + pack_time(start)
+            if start >= first_readable or self._is_held(row_key):
+                touch(row_key)
+                yield start, row
 
     def fetch_all(self, lo: int, hi: int) -> Iterator[tuple[int, K, V]]:
         """Iterate (start, key, row) with lo <= start <= hi by start, then serialised key."""
@@ -184,7 +205,43 @@ class WindowStore(Generic[K, V]):
         first, decode, suffix = self._first_readable, self._decode_key, self._suffix
         rows = self._rows.scan(b"", None)
         dated = ((unpack_time(row_key, len(row_key) - suffix), row_key, row) for row_key, row in rows)
-        return ((decode(unescape(row_key[:-suffix])), start, row) for start, row_key, row in dated if start >= first)
+        return (
+            (decode(unescape(row_key[:-suffix])), start, row)
+            for start, row_key, row in dated
+            if start >= first or self._is_held(row_key)
+        )
+
+    # Rows that a cache holds.
+
+    def hold(self, touch: Callable[[bytes], object]) -> list[tuple[bytes, V]]:
+        """Let a cache hold the rows put from now on, and tell it of each one read; return (row key, row) of those that
+        an earlier one held, by start.
+
+        Puts are then never refused, and time moves on by `settle` alone.
+        """
+        self._mark, self._touch = HELD, touch
+        held = (self._row_key_at(time_key) for time_key, mark in self._times.scan(b"", None) if mark == HELD)
+        return [(row_key, row) for row_key in held if (row := self._rows.get(row_key)) is not None]
+
+    def settle(self, row_key: bytes) -> bool:
+        """Move time on to a row that the cache has let through; return whether retention let a row be read there."""
+        start = unpack_time(row_key, len(row_key) - self._suffix)
+        readable = start >= self._first_readable
+        if start > self._observed:
+            self._observe(start)
+        return readable
+
+    def release(self, row_key: bytes) -> None:
+        """Let retention decide again about a row that the cache has held."""
+        if self._is_held(row_key):
+            expired = unpack_time(row_key, len(row_key) - self._suffix) < self._first_live
+            if expired:
+                self._rows.put(row_key, None)
+            self._times.put(self._time_key(row_key), None if expired else b"")
+            self._indexed.discard(row_key)
+
+    def _is_held(self, row_key: bytes) -> bool:
+        return self._touch is not None and self._times.get(self._time_key(row_key)) == HELD
 
     def _time_key(self, row_key: bytes) -> bytes:
         if self._duplicates:
@@ -203,7 +260,9 @@ class WindowStore(Generic[K, V]):
         self._first_readable = max(0, start - self._readable_ms)
         first_live = first_live_time(start, self._retention_ms, self._segment_ms)
         if first_live > self._first_live:
-            for time_key, _ in self._times.scan(pack_time(self._first_live), pack_time(first_live)):
+            for time_key, mark in self._times.scan(pack_time(self._first_live), pack_time(first_live)):
+                if mark == HELD:
+                    continue
                 row_key = self._row_key_at(time_key)
                 self._rows.put(row_key, None)
                 self._times.put(time_key, None)

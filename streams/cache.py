@@ -1,16 +1,19 @@
 """Kafka Streams' record cache: updates of a key fold into one until the commit, or until the cache is full. It owns
-what is forwarded late and in which order; our stores are written at once, so it never holds a row.
+what is forwarded late and in which order, and which rows can be read past their retention because they are in it; our
+stores are written at once, so it never has a row of its own.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.dsl.records import Headers
 from headwater.dsl.topology import StoreSpec
+from headwater.state.session import SessionStore
+from headwater.state.window import WindowStore
 from headwater.streams.context import Place, TaskContext
+from headwater.streams.stores import Store
 
 if TYPE_CHECKING:
     from headwater.streams.compile import Step
@@ -20,11 +23,9 @@ __all__ = ["CachedStore", "RecordCache"]
 # Kafka Streams' estimate: references in its linked list, then flag, timestamp, offset and partition of an entry.
 _NODE_BYTES = 24
 _ENTRY_BYTES = 1 + 8 + 8 + 4
-# What its keys of window and session stores have besides the serialised key and times: segment and sequence number.
-_WINDOW_KEY_BYTES = 8 + 4
-_SESSION_KEY_BYTES = 8
-_time = struct.Struct(">q").pack
-_times = struct.Struct(">qq").pack
+# What its keys of window and session stores have besides the serialised key: segment, times and sequence number.
+_WINDOW_KEY_BYTES = 8 + 8 + 4
+_SESSION_KEY_BYTES = 8 + 16
 
 
 class _Entry:
@@ -52,11 +53,11 @@ class RecordCache:
         self.size = 0
         self._stores: dict[str, CachedStore] = {}
 
-    def store(self, spec: StoreSpec) -> CachedStore:
+    def store(self, spec: StoreSpec, store: Store) -> CachedStore:
         """The cache in front of one store; all nodes that update the store share it."""
         cached = self._stores.get(spec.name)
         if cached is None:
-            cached = self._stores[spec.name] = CachedStore(self, spec)
+            cached = self._stores[spec.name] = CachedStore(self, spec, store)
         return cached
 
     def sort(self, stores: list[str]) -> None:
@@ -72,9 +73,9 @@ class RecordCache:
 
 
 class CachedStore:
-    """The folded updates of one store, by serialised key."""
+    """The folded updates of one store, by serialised key; a window or session store's by row key."""
 
-    def __init__(self, cache: RecordCache, spec: StoreSpec) -> None:
+    def __init__(self, cache: RecordCache, spec: StoreSpec, store: Store) -> None:
         self._cache = cache
         self._context = cache.context
         self._spec = spec
@@ -82,8 +83,25 @@ class CachedStore:
         self._entries: dict[bytes, _Entry] = {}
         # In the order of their last update.
         self.dirty: dict[bytes, tuple[_Entry, Step, bool]] = {}
-        self._row_bytes = 8 if spec.kind == "timestamped" or spec.timestamped else 0
-        self._key_bytes, self._file = _filing(spec)
+        self._file = _filing(spec, store)
+        self._entry_bytes = _NODE_BYTES + _ENTRY_BYTES + (8 if spec.kind == "timestamped" or spec.timestamped else 0)
+        self._settle: Callable[[bytes], bool] = _always
+        self._release: Callable[[bytes], None] = _nothing
+        if isinstance(store, WindowStore | SessionStore):
+            self._hold_again(store)
+
+    def _hold_again(self, store: WindowStore[Any, Any] | SessionStore[Any, Any]) -> None:
+        """Take up the rows that the cache of an earlier task held; of these nothing is left to forward."""
+        self._settle, self._release = store.settle, store.release
+        for filed, row in store.hold(self._touch):
+            value = row[0] if self._spec.timestamped else row
+            entry = self._entries[filed] = _Entry(len(filed) + self._entry_bytes + len(self._spec.value.encode(value)))
+            self._cache.size += entry.size
+
+    def _touch(self, filed: bytes) -> None:
+        entry = self._entries.pop(filed, None)
+        if entry is not None:
+            self._entries[filed] = entry
 
     def emitter(self, forward: Step, send_old: bool, tombstone_at_input: bool) -> Step:
         """How one node forwards its updates of the store.
@@ -91,11 +109,11 @@ class CachedStore:
         With `tombstone_at_input` a deletion has the timestamp of the record that caused it, not of the row it deletes.
         """
         context, dirty, entries, cache = self._context, self.dirty, self._entries, self._cache
-        encode, file, fixed = self._spec.value.encode, self._file, self._key_bytes + self._row_bytes
+        encode, file, fixed = self._spec.value.encode, self._file, self._entry_bytes
         session = self._spec.kind == "session"
 
         def emit(key: Any, new: Any, old: Any, latest: bool, timestamp: int, headers: Headers) -> None:
-            filed = file(key)
+            filed, key_bytes = file(key)
             entry = entries.pop(filed, None)
             if entry is None:
                 entry = _Entry(0)
@@ -110,7 +128,7 @@ class CachedStore:
             entry.place = context.here()
             dirty.pop(filed, None)
             dirty[filed] = entry, forward, send_old
-            size = len(filed) + fixed + _NODE_BYTES + _ENTRY_BYTES + len(entry.new or b"") + len(context.topic or "")
+            size = key_bytes + fixed + len(entry.new or b"") + len(context.topic or "")
             for name, content in entry.headers:
                 size += len(name) + len(content or b"")
             cache.size += size - entry.size
@@ -128,6 +146,8 @@ class CachedStore:
             cache.size -= entry.size
             if filed in self.dirty:
                 self._forward({filed: self.dirty.pop(filed)})
+            if filed not in entries:
+                self._release(filed)
 
     def flush(self) -> None:
         """Forward all folded updates."""
@@ -147,6 +167,9 @@ class CachedStore:
             if entry.new is None and not entry.dirty and self._entries.get(filed) is entry:
                 del self._entries[filed]
                 self._cache.size -= entry.size
+            # Only now does Kafka Streams read the old value, from a store which may no longer show it.
+            if not self._settle(filed):
+                old = None
             if entry.new is None and old is None:
                 continue
             context.go(entry.place)
@@ -155,19 +178,33 @@ class CachedStore:
         context.go(here)
 
 
-def _filing(spec: StoreSpec) -> tuple[int, Callable[[Any], bytes]]:
-    """How many bytes a key takes in Kafka Streams' cache besides those it is filed under here, and what these are."""
+def _always(filed: bytes) -> bool:
+    """Whether a store that keeps its rows for ever still has a row."""
+    return True
+
+
+def _nothing(filed: bytes) -> None:
+    """What a store does that keeps its rows for ever when the cache lets go of one."""
+
+
+def _filing(spec: StoreSpec, store: Store) -> Callable[[Any], tuple[bytes, int]]:
+    """What a key is filed under, and how many bytes it takes in Kafka Streams' cache."""
     encode = spec.key.encode
-    if spec.kind == "window":
+    if isinstance(store, WindowStore):
 
-        def window(key: Any) -> bytes:
-            return encode(key.key) + _time(key.start)
+        def window(key: Any) -> tuple[bytes, int]:
+            return store.row_key(key.key, key.start), len(encode(key.key)) + _WINDOW_KEY_BYTES
 
-        return _WINDOW_KEY_BYTES, window
-    if spec.kind == "session":
+        return window
+    if isinstance(store, SessionStore):
 
-        def session(key: Any) -> bytes:
-            return encode(key.key) + _times(key.end, key.start)
+        def session(key: Any) -> tuple[bytes, int]:
+            return store.row_key(key.key, key.start, key.end), len(encode(key.key)) + _SESSION_KEY_BYTES
 
-        return _SESSION_KEY_BYTES, session
-    return 0, encode
+        return session
+
+    def plain(key: Any) -> tuple[bytes, int]:
+        filed = encode(key)
+        return filed, len(filed)
+
+    return plain

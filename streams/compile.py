@@ -146,13 +146,20 @@ class Site:
         """The store as the user's own code sees it; a StreamsError if this node was not given it."""
         shared = self._shared
         if name not in self._own_stores and name not in shared.topology.global_stores:
-            known = ", ".join(sorted({*self._own_stores, *shared.topology.global_stores})) or "none at all"
-            raise StreamsError(
-                f"step {self.node!r} has no store {name!r}, only {known}: name it in process(…, stores=…) or in "
-                f"add_store(…, {self.node!r})"
+            known = ", ".join(sorted({*self._own_stores, *shared.topology.global_stores}))
+            # Never a record's fault, so that no handler may pass over it.
+            raise RecordFailed(
+                f"step {self.node!r} was not given the store {name!r}{f', only {known}' if known else ''}: name it in "
+                f"process(…, stores=…) or in add_store(…, {self.node!r})"
             )
         writable = name in self._own_stores
-        return public(shared.specs[name], [shared.stores[name]], lambda: shared.context.timestamp, writable)
+        return public(
+            shared.specs[name],
+            [shared.stores[name]],
+            lambda: shared.context.timestamp,
+            writable,
+            drop=self.drop,
+        )
 
     def view(self, view: ops.View) -> Reader:
         """How to look up another table's rows by key."""
@@ -183,8 +190,8 @@ class Site:
         spec = self._shared.specs[store]
         if not spec.cached or spec.on_close or not self.config.cache_bytes or spec.kind not in _CACHEABLE:
             return self.forward, send_old
-        at_input = isinstance(self._op, _AGGREGATES)
-        return self._shared.cache.store(spec).emitter(self.forward, send_old, at_input), True
+        cached = self._shared.cache.store(spec, self._shared.stores[store])
+        return cached.emitter(self.forward, send_old, isinstance(self._op, _AGGREGATES)), True
 
     def output(
         self,

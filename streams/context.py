@@ -101,7 +101,18 @@ class Schedule:
         self._fault = fault
 
     def cancel(self) -> None:
-        """Never call the punctuator again."""
+        """Never call the punctuator again.
+
+        >>> from datetime import timedelta
+        >>> from headwater import Processor, Topology, TopologyTestDriver
+        >>> class Once(Processor):
+        ...     def init(self, context):
+        ...         bell = context.schedule(timedelta(seconds=1), "wall-clock", lambda t: (print(t), bell.cancel()))
+        >>> with TopologyTestDriver(Topology().add_source("in", "a").add_processor("p", Once, "in")) as driver:
+        ...     driver.advance(timedelta(seconds=1))
+        ...     driver.advance(timedelta(seconds=1))
+        1000
+        """
         self.cancelled = True
 
     def run(self, time: int) -> None:
@@ -216,7 +227,18 @@ class ProcessorContext:
         self.current: tuple[Any] | None = None
 
     def forward(self, record: Record, to: str | None = None) -> None:
-        """Emit the record to all children, or to the child named `to`."""
+        """Emit the record to all children, or to the child named `to`.
+
+        >>> from headwater import Processor, Topology, TopologyTestDriver
+        >>> class ByKey(Processor):
+        ...     def process(self, record):
+        ...         self.context.forward(record, to=record.key)
+        >>> topology = Topology().add_source("in", "words").add_processor("p", ByKey, "in")
+        >>> with TopologyTestDriver(topology.add_sink("a", "to-a", "p").add_sink("b", "to-b", "p")) as driver:
+        ...     driver.input("words").send("b", 1, at=0)
+        ...     len(driver.output("to-a").read_all()), len(driver.output("to-b").read_all())
+        (0, 1)
+        """
         if type(record) is not Record:
             raise TypeError(
                 f"forward() takes a Record, but this is {record!r:.80}: write Record(key, value, timestamp)"
@@ -239,7 +261,18 @@ class ProcessorContext:
         child(record.key, record.value, record.timestamp, record.headers)
 
     def store(self, name: str) -> Any:
-        """The store of this name, which must be given to the processor; global stores can be read anyway."""
+        """The store of this name, which must be given to the processor; global stores can be read anyway.
+
+        >>> from headwater import KeyValue, Processor, Topology, TopologyTestDriver
+        >>> class Keep(Processor):
+        ...     def process(self, record):
+        ...         self.context.store("last").put(record.key, record.value)
+        >>> topology = Topology().add_source("in", "a").add_processor("p", Keep, "in").add_store(KeyValue("last"), "p")
+        >>> with TopologyTestDriver(topology) as driver:
+        ...     driver.input("a").send("k", 1, at=0)
+        ...     driver.store("last").get("k")
+        1
+        """
         store = self._stores.get(name)
         if store is None:
             store = self._stores[name] = self._site.user_store(name)
@@ -250,11 +283,32 @@ class ProcessorContext:
 
         By stream time it is first called with the first record, then whenever stream time has passed a multiple of
         the interval; by wall clock first after one interval. A jump over several multiples is one call.
+
+        >>> from datetime import timedelta
+        >>> from headwater import Processor, Topology, TopologyTestDriver
+        >>> class Ticks(Processor):
+        ...     def init(self, context):
+        ...         context.schedule(timedelta(seconds=1), "stream-time", lambda time: print("tick", time))
+        ...     def process(self, record): pass
+        >>> with TopologyTestDriver(Topology().add_source("in", "a").add_processor("p", Ticks, "in")) as driver:
+        ...     driver.send_all([("a", "k", 1, 400), ("a", "k", 2, 900), ("a", "k", 3, 2500)])
+        tick 400
+        tick 2500
         """
         return self._site.schedule(interval, clock, f)
 
     def commit(self) -> None:
-        """Ask for a commit soon."""
+        """Ask for a commit soon.
+
+        >>> from headwater import Processor, Topology, TopologyTestDriver
+        >>> class Orders(Processor):
+        ...     def process(self, record):
+        ...         print("stored", record.value)
+        ...         self.context.commit()
+        >>> with TopologyTestDriver(Topology().add_source("in", "a").add_processor("p", Orders, "in")) as driver:
+        ...     driver.input("a").send("k", 1, at=0)
+        stored 1
+        """
         self._task.commit_requested = True
 
     @property

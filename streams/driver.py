@@ -70,13 +70,30 @@ class InputTopic:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Send a record as these very bytes, malformed ones too."""
+        """Send a record as these very bytes, malformed ones too.
+
+        >>> from headwater import Config, StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").to("out")
+        >>> with TopologyTestDriver(builder.build(), Config(on_deserialization_error="skip")) as driver:
+        ...     driver.input("in").send_bytes(b"k", b"{broken", at=0)
+        ...     driver.metrics()["dropped-records-total"]
+        1
+        """
         self._driver._send(
             [(self._topic, partition, key, value, self._driver.now if at is None else at, tuple(headers))]
         )
 
     def encode(self, key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
-        """The bytes of a record for this topic."""
+        """The bytes of a record for this topic.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").encode("k", {"n": 1})
+        (b'k', b'{"n":1}')
+        """
         try:
             return None if key is None else self._key.encode(key), None if value is None else self._value.encode(value)
         except SerdeError as error:
@@ -93,7 +110,16 @@ class OutputTopic:
         self._value = value
 
     def read_all(self, partition: int | None = None) -> list[Record]:
-        """Return the records written since the last call, or only a partition's, and forget them."""
+        """Return the records written since the last call, or only a partition's, and forget them.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 1, at=0)
+        ...     driver.output("out").read_all(), driver.output("out").read_all()
+        ([Record(key='k', value=1, timestamp=0, headers=())], [])
+        """
         return [
             Record(
                 None if key is None else self._key.decode(key),
@@ -383,7 +409,18 @@ class TopologyTestDriver:
         self._complete()
 
     def restart(self) -> None:
-        """Commit every task, throw it away and make it again from pickled bytes and its committed state."""
+        """Commit every task, throw it away and make it again from pickled bytes and its committed state.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("in").group_by_key().count(store="counts")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", "x", at=0)
+        ...     driver.restart()
+        ...     driver.input("in").send("k", "y", at=0)
+        ...     driver.store("counts").get("k")
+        2
+        """
         self._check()
         for running in self._running():
             self._capture(running.commit())
@@ -394,7 +431,17 @@ class TopologyTestDriver:
     # ---- looking inside ----------------------------------------------------------------------------------------
 
     def store(self, name: str) -> Any:
-        """A store of the topology, to read and to write."""
+        """A store of the topology, to read and to write.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("in").group_by_key().count(store="counts")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.store("counts").put("k", 41)
+        ...     driver.input("in").send("k", "x", at=0)
+        ...     driver.store("counts").get("k")
+        42
+        """
         topology = self._topology
         now = lambda: self.now  # noqa: E731
         if name in topology.global_stores:
@@ -438,7 +485,17 @@ class TopologyTestDriver:
             raise StreamsError("the driver is closed")
 
     def close(self) -> None:
-        """Close the processors and remove what was stored."""
+        """Close the processors and remove what was stored.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> driver.close()
+        >>> driver.input("in").send("k", 1, at=0)
+        Traceback (most recent call last):
+        headwater.errors.StreamsError: the driver is closed
+        """
         if self._closed:
             return
         self._closed = True

@@ -29,12 +29,44 @@ class Processor:
     context: ProcessorContext
 
     def init(self, context: ProcessorContext) -> None:
-        """Called once before the first record: fetch stores and schedule punctuators here."""
+        """Called once before the first record: fetch stores and schedule punctuators here.
+
+        >>> from headwater import Processor, Topology, TopologyTestDriver
+        >>> class Ready(Processor):
+        ...     def init(self, context):
+        ...         super().init(context)
+        ...         print("task", context.task_id)
+        >>> with TopologyTestDriver(Topology().add_source("in", "a").add_processor("p", Ready, "in")):
+        ...     print("running")
+        task 0_0
+        running
+        """
         self.context = context
 
     def process(self, record: Record) -> None:
-        """Called with each record."""
+        """Called with each record.
+
+        >>> from headwater import Processor, Topology, TopologyTestDriver
+        >>> class Twice(Processor):
+        ...     def process(self, record):
+        ...         self.context.forward(record.replace(value=record.value * 2))
+        >>> topology = Topology().add_source("in", "a").add_processor("p", Twice, "in").add_sink("out", "b", "p")
+        >>> with TopologyTestDriver(topology) as driver:
+        ...     driver.input("a").send("k", 21, at=0)
+        ...     driver.output("b").read_all()
+        [Record(key='k', value=42, timestamp=0, headers=())]
+        """
         raise NotImplementedError(f"{type(self).__qualname__} has no process(self, record)")
 
     def close(self) -> None:
-        """Called once after the last record."""
+        """Called once after the last record.
+
+        >>> from headwater import Processor, Topology, TopologyTestDriver
+        >>> class Polite(Processor):
+        ...     def close(self):
+        ...         print("goodbye")
+        >>> with TopologyTestDriver(Topology().add_source("in", "a").add_processor("p", Polite, "in")):
+        ...     print("running")
+        running
+        goodbye
+        """

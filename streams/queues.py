@@ -96,7 +96,9 @@ Stamp = Callable[["RecordQueue", RawRecord], Head | None]
 class RecordQueue:
     """The records of one topic partition that wait, with the first of them decoded."""
 
-    __slots__ = ("_stamp", "fifo", "head", "partition", "partition_time", "position", "source", "time", "topic")
+    __slots__ = (
+        "_stamp", "caught_up", "fifo", "head", "partition", "partition_time", "position", "source", "time", "topic",
+    )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, source: Source, stamp: Stamp) -> None:
         self.topic = topic
@@ -107,6 +109,7 @@ class RecordQueue:
         self.time = UNKNOWN  # the head's
         self.partition_time = UNKNOWN  # the highest timestamp taken so far
         self.position: int | None = None  # the offset after the last record taken
+        self.caught_up = True  # no more records are known to come
         self._stamp = stamp
 
     def __len__(self) -> int:
@@ -177,13 +180,13 @@ class PartitionGroup:
         waiting = self._heads.items
         if not waiting:
             return False
-        if not self._idle_ms or self.draining or len(waiting) == len(self.queues):
+        if self.draining or len(waiting) == len(self.queues):
             self._deadlines.clear()
             return True
         for place, queue in self.queues.items():
             if queue.head is not None:
                 self._deadlines.pop(place, None)
-            elif now < self._deadlines.setdefault(place, now + self._idle_ms):
+            elif not queue.caught_up or now < self._deadlines.setdefault(place, now + self._idle_ms):
                 return False
         return True
 
@@ -201,12 +204,6 @@ class PartitionGroup:
         if len(waiting) == 1 and (not self._idle_ms or self.draining or len(self.queues) == 1):
             return waiting[0]
         return None
-
-    def settle(self, queue: RecordQueue) -> None:
-        """Take the one queue that `only` gave back in, after its records were taken from it directly."""
-        self._heads.items.clear()
-        if queue.head is not None:
-            self._heads.offer(queue)
 
     def waiting(self) -> list[RecordQueue]:
         """The queues that hold records."""

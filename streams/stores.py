@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from headwater.dsl.durations import LONG_MAX
 from headwater.dsl.records import Windowed
 from headwater.dsl.topology import StoreSpec
 from headwater.errors import StreamsError
@@ -161,12 +162,14 @@ class _Public:
         now: Callable[[], int],
         writable: bool,
         route: Callable[[bytes], int] = lambda key: 0,
+        drop: Callable[[], None] = lambda: None,
     ) -> None:
         self._spec = spec
         self._parts = parts
         self._now = now
         self._writable = writable
         self._route = route
+        self._drop = drop
 
     def _part(self, key: Any) -> Any:
         """The part to write a key to."""
@@ -224,11 +227,29 @@ class KeyValues(_Public):
         return self._spec.kind == "timestamped"
 
     def get(self, key: Any, *, timestamps: bool = False) -> Any:
-        """The key's value, None if there is none; with `timestamps`, (value, timestamp)."""
+        """The key's value, None if there is none; with `timestamps`, (value, timestamp).
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.table("in", store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 1, at=5)
+        ...     driver.store("s").get("k"), driver.store("s").get("k", timestamps=True)
+        (1, (1, 5))
+        """
         return self._shown(self._timestamped, timestamps)(self._find(lambda part: part.get(key)))
 
     def put(self, key: Any, value: Any, *, timestamp: int | None = None) -> None:
-        """Set the key's value; None deletes it. Without a timestamp it gets the current record's, if it keeps one."""
+        """Set the key's value; None deletes it. Without a timestamp it gets the current record's, if it keeps one.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.table("in", store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.store("s").put("k", 1, timestamp=5)
+        ...     driver.store("s").get("k", timestamps=True)
+        (1, 5)
+        """
         part = self._part(key)
         if self._timestamped:
             part.put(key, value, self._now() if timestamp is None else timestamp)
@@ -238,17 +259,46 @@ class KeyValues(_Public):
             part.put(key, value)
 
     def delete(self, key: Any) -> None:
-        """Delete the key's value, if there is one."""
+        """Delete the key's value, if there is one.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.table("in", store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", 1, at=5)
+        ...     driver.store("s").delete("k")
+        ...     list(driver.store("s").all())
+        []
+        """
         self._part(key).delete(key)
 
     def range(self, lo: Any, hi: Any, *, timestamps: bool = False) -> Iterator[tuple[Any, Any]]:
-        """(key, value) from lo to hi, both included and None for no bound, in order of the serialised key."""
+        """(key, value) from lo to hi, both included and None for no bound, in order of the serialised key.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.table("in", store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     for key in "dacb":
+        ...         driver.input("in").send(key, 1, at=0)
+        ...     list(driver.store("s").range("b", "c"))
+        [('b', 1), ('c', 1)]
+        """
         shown, encode = self._shown(self._timestamped, timestamps), self._spec.key.encode
         rows = self._rows(lambda part: part.range(lo, hi), lambda item: encode(item[0]))
         return ((key, shown(row)) for key, row in rows)
 
     def all(self, *, timestamps: bool = False) -> Iterator[tuple[Any, Any]]:
-        """Every (key, value), in order of the serialised key."""
+        """Every (key, value), in order of the serialised key.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.table("in", store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("in", "b", 1, 5), ("in", "a", 2, 7)])
+        ...     list(driver.store("s").all(timestamps=True))
+        [('a', (2, 7)), ('b', (1, 5))]
+        """
         return self.range(None, None, timestamps=timestamps)
 
 
@@ -256,14 +306,34 @@ class Windows(_Public):
     """A window store: a value per key and window start."""
 
     def _windowed(self, key: Any, start: int) -> Windowed:
-        return Windowed(key, start, start + self._spec.size_ms)
+        return Windowed(key, start, min(start + self._spec.size_ms, LONG_MAX))
 
     def get(self, key: Any, start: int, *, timestamps: bool = False) -> Any:
-        """The value of the key's window that starts then, None if there is none."""
+        """The value of the key's window that starts then, None if there is none.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("in").group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", "x", at=1500)
+        ...     driver.store("s").get("k", 1000), driver.store("s").get("k", 1500)
+        (1, None)
+        """
         return self._shown(self._spec.timestamped, timestamps)(self._find(lambda part: part.get(key, start)))
 
     def put(self, key: Any, value: Any, start: int, *, timestamp: int | None = None) -> None:
-        """Set the value of the key's window that starts then; None deletes it."""
+        """Set the value of the key's window that starts then; None deletes it.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("in").group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.store("s").put("k", 7, 1000, timestamp=1500)
+        ...     driver.store("s").get("k", 1000, timestamps=True)
+        (7, 1500)
+        """
         part = self._part(key)
         if self._spec.timestamped:
             row = None if value is None else (value, self._now() if timestamp is None else timestamp)
@@ -271,16 +341,37 @@ class Windows(_Public):
             raise StreamsError(f"the store {self._spec.name!r} keeps no timestamps: leave out timestamp=")
         else:
             row = value
-        part.put(key, row, start)
+        if not part.put(key, row, start):
+            self._drop()
 
     def fetch(self, key: Any, lo: int, hi: int, *, timestamps: bool = False) -> Iterator[tuple[Windowed, Any]]:
-        """(Windowed, value) of the key's windows that start from lo to hi, both included, by start."""
+        """(Windowed, value) of the key's windows that start from lo to hi, both included, by start.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("in").group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("in", "k", "x", 500), ("in", "k", "x", 1500)])
+        ...     list(driver.store("s").fetch("k", 1, 1000))
+        [(Windowed(key='k', start=1000, end=2000), 1)]
+        """
         shown = self._shown(self._spec.timestamped, timestamps)
         rows = self._rows(lambda part: part.fetch(key, lo, hi), lambda item: item[0])
         return ((self._windowed(key, start), shown(row)) for start, row in rows)
 
     def all(self, *, timestamps: bool = False) -> Iterator[tuple[Windowed, Any]]:
-        """Every (Windowed, value), in order of the serialised key, then of the start."""
+        """Every (Windowed, value), in order of the serialised key, then of the start.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("in").group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("in", "b", "x", 0), ("in", "a", "x", 0)])
+        ...     [(window.key, count) for window, count in driver.store("s").all()]
+        [('a', 1), ('b', 1)]
+        """
         shown, encode = self._shown(self._spec.timestamped, timestamps), self._spec.key.encode
         rows = self._rows(lambda part: part.all(), lambda item: (encode(item[0]), item[1]))
         return ((self._windowed(key, start), shown(row)) for key, start, row in rows)
@@ -290,24 +381,76 @@ class Sessions(_Public):
     """A session store: a value per key and session."""
 
     def get(self, session: Windowed) -> Any:
-        """The session's value, None if there is none."""
+        """The session's value, None if there is none.
+
+        >>> from datetime import timedelta
+        >>> from headwater import SessionWindows, StreamsBuilder, TopologyTestDriver, Windowed
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("a").group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("a", "k", "x", 0), ("a", "k", "x", 900)])
+        ...     driver.store("s").get(Windowed("k", 0, 900))
+        2
+        """
         return self._find(lambda part: part.get(session.key, session.start, session.end))
 
     def put(self, session: Windowed, value: Any) -> None:
-        """Set the session's value; None deletes it."""
-        self._part(session.key).put(session.key, session.start, session.end, value)
+        """Set the session's value; None deletes it.
+
+        >>> from datetime import timedelta
+        >>> from headwater import SessionWindows, StreamsBuilder, TopologyTestDriver, Windowed
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("a").group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.store("s").put(Windowed("k", 0, 900), 7)
+        ...     driver.store("s").get(Windowed("k", 0, 900))
+        7
+        """
+        if not self._part(session.key).put(session.key, session.start, session.end, value):
+            self._drop()
 
     def remove(self, session: Windowed) -> None:
-        """Delete the session, if there is one."""
+        """Delete the session, if there is one.
+
+        >>> from datetime import timedelta
+        >>> from headwater import SessionWindows, StreamsBuilder, TopologyTestDriver, Windowed
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("a").group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("a").send("k", "x", at=5)
+        ...     driver.store("s").remove(Windowed("k", 5, 5))
+        ...     list(driver.store("s").all())
+        []
+        """
         self._part(session.key).remove(session.key, session.start, session.end)
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed, Any]]:
-        """(Windowed, value) of the key's sessions, by end and start."""
+        """(Windowed, value) of the key's sessions, by end and start.
+
+        >>> from datetime import timedelta
+        >>> from headwater import SessionWindows, StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("a").group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("a", "k", "x", 0), ("a", "other", "x", 0)])
+        ...     list(driver.store("s").fetch("k"))
+        [(Windowed(key='k', start=0, end=0), 1)]
+        """
         rows = self._rows(lambda part: part.fetch(key), lambda item: (item[1], item[0]))
         return ((Windowed(key, start, end), value) for start, end, value in rows)
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
-        """Every (Windowed, value), in order of the serialised key, then by end and start."""
+        """Every (Windowed, value), in order of the serialised key, then by end and start.
+
+        >>> from datetime import timedelta
+        >>> from headwater import SessionWindows, StreamsBuilder, TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.stream("a").group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1))).count(store="s")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("a", "k", "x", 0), ("a", "k", "x", 900)])
+        ...     list(driver.store("s").all())
+        [(Windowed(key='k', start=0, end=900), 2)]
+        """
         encode = self._spec.key.encode
         rows = self._rows(lambda part: part.all(), lambda item: (encode(item[0]), item[2], item[1]))
         return ((Windowed(key, start, end), value) for key, start, end, value in rows)
@@ -320,16 +463,47 @@ class Versions(_Public):
         """(value, timestamp, None) of the version valid as of the time, of the latest if none is given.
 
         The third part is for the time when the version ended, which Kafka Streams' typed stores do not tell.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TopologyTestDriver, Versioned
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.table("in", store=Versioned("s", retention=timedelta(minutes=1)))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("in", "k", "old", 10), ("in", "k", "new", 20)])
+        ...     driver.store("s").get("k"), driver.store("s").get("k", as_of=19)
+        (('new', 20, None), ('old', 10, None))
         """
         row = self._find(lambda part: part.get(key, as_of))
         return None if row is None else (row[0], row[1], None)
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
-        """Add a version; None deletes from then on. One that is older than the retention is not kept."""
-        self._part(key).put(key, value, timestamp)
+        """Add a version; None deletes from then on. One that is older than the retention is not kept.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TopologyTestDriver, Versioned
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.table("in", store=Versioned("s", retention=timedelta(minutes=1)))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.store("s").put("k", "new", 20)
+        ...     driver.store("s").put("k", "old", 10)
+        ...     driver.store("s").get("k")
+        ('new', 20, None)
+        """
+        if self._part(key).put(key, value, timestamp) == EXPIRED:
+            self._drop()
 
     def all(self, *, timestamps: bool = False) -> Iterator[tuple[Any, Any]]:
-        """Every key with its latest value, in order of the serialised key."""
+        """Every key with its latest value, in order of the serialised key.
+
+        >>> from datetime import timedelta
+        >>> from headwater import StreamsBuilder, TopologyTestDriver, Versioned
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.table("in", store=Versioned("s", retention=timedelta(minutes=1)))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.send_all([("in", "b", 1, 10), ("in", "a", 2, 20), ("in", "b", 3, 30)])
+        ...     list(driver.store("s").all())
+        [('a', 2), ('b', 3)]
+        """
         shown, encode = self._shown(True, timestamps), self._spec.key.encode
         rows = self._rows(lambda part: part.all(), lambda item: encode(item[0]))
         return ((key, shown(row)) for key, row in rows)
@@ -350,9 +524,13 @@ def public(
     now: Callable[[], int],
     writable: bool,
     route: Callable[[bytes], int] = lambda key: 0,
+    drop: Callable[[], None] = lambda: None,
 ) -> _Public:
-    """A store as users see it; several parts (one per task) are shown as one, and `route` says which one has a key."""
+    """A store as users see it; several parts (one per task) are shown as one, and `route` says which one has a key.
+
+    `drop` is called for each row that is not stored because it is past the retention.
+    """
     kind = _PUBLIC.get(spec.kind)
     if kind is None:
         raise StreamsError(f"{spec.name!r} is the inner store of a step, which only that step can read")
-    return kind(spec, parts, now, writable, route)
+    return kind(spec, parts, now, writable, route, drop)

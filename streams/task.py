@@ -40,7 +40,7 @@ from headwater.streams.faults import RecordFailed
 from headwater.streams.queues import Head, PartitionGroup, RawRecord, RecordQueue
 from headwater.streams.stores import Store, backend_stores, open_store
 
-__all__ = ["TASK", "Changes", "Task", "TaskSpec"]
+__all__ = ["TASK", "Changes", "Task", "TaskSpec", "committed_store"]
 
 assert operators.__all__  # imported for its rules
 
@@ -289,6 +289,18 @@ class Task:
 
         return stamp
 
+    def open_input(self, topic: str, partition: int) -> None:
+        """Know of an input before its first record, so that others may have to wait for it."""
+        self._queue(topic, partition)
+
+    def waiting(self, topic: str, partition: int) -> int:
+        """How many records of an input wait."""
+        return len(self._queue(topic, partition))
+
+    def caught_up(self, topic: str, partition: int, caught_up: bool) -> None:
+        """Whether an input has no more records for now; while it has, the others wait for them when it is empty."""
+        self._queue(topic, partition).caught_up = caught_up
+
     def feed(self, topic: str, partition: int, records: Iterable[RawRecord]) -> None:
         """Add records of a topic partition, in offset order: (key, value, timestamp, headers, offset) each."""
         self._check()
@@ -297,6 +309,11 @@ class Task:
         except BaseException as error:
             self._failure = error
             raise
+
+    @property
+    def stream_time(self) -> int:
+        """The highest timestamp processed so far, -1 before the first record."""
+        return self._context.stream_time
 
     @property
     def queued(self) -> int:
@@ -372,7 +389,7 @@ class Task:
         if head.bad:
             self._process_one()
             return 1
-        raws = [fifo.popleft() for _ in range(min(limit - 1, len(fifo)))]
+        raws = [fifo.popleft() for _ in range(min(limit, len(fifo)))]
         source = queue.source
         try:
             keys = _decoded(source.key, [raw[0] for raw in raws])
@@ -380,17 +397,18 @@ class Task:
         except Exception:
             # One of them is bad: one by one, so that the others go on as they must.
             fifo.extendleft(reversed(raws))
-            self._process_one()
-            return 1
-        raws.insert(0, head.raw)
-        keys.insert(0, head.key)
-        values.insert(0, head.value)
+            done = 0
+            while done < len(raws) and queue.head is not None and not self._context.commit_requested:
+                self._process_one()
+                done += 1
+            return done
+        # The last one only becomes the head: what follows it must be looked at before it is processed.
+        fifo.appendleft(raws.pop())
+        self._run(queue, [head.raw, *raws], [head.key, *keys[:-1]], [head.value, *values[:-1]])
+        queue.position = (raws[-1] if raws else head.raw)[4] + 1
         queue.head = None
-        self._run(queue, raws, keys, values)
-        queue.position = raws[-1][4] + 1
         queue.find_head()
-        self._inputs.settle(queue)
-        return len(raws)
+        return len(raws) + 1
 
     def _run(self, queue: RecordQueue, raws: list[RawRecord], keys: list[Any], values: list[Any]) -> None:
         context, step = self._context, self._steps[queue.source.name]
@@ -467,7 +485,7 @@ class Task:
             data = _pickled(memory)
             if data != self._written.get(name, _NOTHING):
                 self._written[name] = data
-                changed[b"memory\0" + name.encode()] = data
+                changed[_memory_key(name)] = data
         return changed
 
     def metrics(self) -> dict[str, dict[str, int]]:
@@ -541,6 +559,19 @@ def _pickled(memory: Mapping[str, Any]) -> bytes:
 
 
 _NOTHING = _pickled({})
+
+
+def committed_store(spec: StoreSpec, backend: Backend) -> Store:
+    """A store as it was committed last, apart from what its task is doing now; not to be written to."""
+    store = open_store(spec, backend)
+    (memory,) = backend.get_many(TASK, [_memory_key(f"store {spec.name}")])
+    if memory is not None:
+        store.remember(pickle.loads(memory)["memory"])
+    return store
+
+
+def _memory_key(name: str) -> bytes:
+    return b"memory\0" + name.encode()
 
 
 def _read(backend: Backend) -> tuple[dict[tuple[str, int], int], dict[str, dict[str, Any]]]:

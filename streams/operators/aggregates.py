@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.dsl import ops
+from headwater.dsl.grouped import plus_one, zero
 from headwater.dsl.records import Headers
+from headwater.dsl.serde import Int64
 from headwater.streams.compile import Site, Step, rule
 
 __all__ = ["aggregator", "initial_again", "initializer"]
@@ -56,7 +58,7 @@ def aggregate_records(op: ops.Aggregate, site: Site) -> Step:
     if wants_old or site.spec(op.store).kind != "timestamped":
         return _tracked(op, site, emit, wants_old)
     store = site.store(op.store)
-    get, put = store.get, store.put
+    row_key_of, read, write = store.row_key, store.read, store.write
     f, drop, fault = op.f, site.drop, site.fault
 
     if op.init is None:
@@ -67,7 +69,8 @@ def aggregate_records(op: ops.Aggregate, site: Site) -> Step:
                 return
             newest = timestamp
             try:
-                row = get(key)
+                row_key = row_key_of(key)
+                row = read(row_key)
                 if row is None:
                     new = value
                 else:
@@ -75,13 +78,36 @@ def aggregate_records(op: ops.Aggregate, site: Site) -> Step:
                     new = f(aggregate, value)
                     if stored > newest:
                         newest = stored
-                put(key, new, newest)
+                write(row_key, None if new is None else (new, newest))
             except Exception as error:
                 fault(error, key, value, timestamp, headers)
                 return
             emit(key, new, None, True, newest, headers)
 
         return reduce
+
+    if op.f is plus_one and op.init is zero and site.spec(op.store).value == Int64():
+        write_stable = store.write_stable
+
+        def count(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                drop()
+                return
+            total = 1
+            try:
+                row_key = row_key_of(key)
+                row = read(row_key)
+                if row is not None:
+                    total = row[0] + 1
+                    if row[1] > timestamp:
+                        timestamp = row[1]
+                write_stable(row_key, (total, timestamp))
+            except Exception as error:
+                fault(error, key, value, timestamp, headers)
+                return
+            emit(key, total, None, True, timestamp, headers)
+
+        return count
 
     init = op.init
 
@@ -91,7 +117,8 @@ def aggregate_records(op: ops.Aggregate, site: Site) -> Step:
             return
         newest = timestamp
         try:
-            row = get(key)
+            row_key = row_key_of(key)
+            row = read(row_key)
             if row is None:
                 new = f(key, value, init())
             else:
@@ -99,7 +126,7 @@ def aggregate_records(op: ops.Aggregate, site: Site) -> Step:
                 new = f(key, value, aggregate)
                 if stored > newest:
                     newest = stored
-            put(key, new, newest)
+            write(row_key, None if new is None else (new, newest))
         except Exception as error:
             fault(error, key, value, timestamp, headers)
             return

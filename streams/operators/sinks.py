@@ -131,7 +131,8 @@ def _partition_chooser(sink: Sink, site: Site) -> Chooser | None:
         encode = sink.key.inner.encode
 
         def by_inner_key(topic: str, key: Any, value: Any) -> int | None:
-            return None if key is None else partition_for(encode(key.key), partitions_of(topic))
+            count = partitions_of(topic)
+            return None if key is None else 0 if count == 1 else partition_for(encode(key.key), count)
 
         return by_inner_key
     return None

@@ -1,6 +1,6 @@
 """The driver as a player of traces. Owns how steps become calls of the test driver and how its stores are read."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -85,18 +85,23 @@ class DriverPlayer:
         return self._topology.describe()
 
     def contents(self, trace: Trace) -> Contents:
-        stores = {name: self.driver.store(name) for name in trace.body["stores"]}
-        rows = {
-            name: sorted(_rows(store, trace.body["store_kinds"][name]), key=row_order) for name, store in stores.items()
-        }
-        return Contents(
-            {name: [[key, value] for key, value, _ in found] for name, found in rows.items()},
-            {name: [timestamp for _, _, timestamp in found] for name, found in rows.items()},
-            {
-                name: [_version(stores[name], probe["key"], probe["as_of"]) for probe in probes]
-                for name, probes in trace.body.get("store_versions", {}).items()
-            },
-        )
+        return store_contents(trace, self.driver.store)
+
+
+def store_contents(trace: Trace, open_store: Callable[[str], Any]) -> Contents:
+    """Return what the trace's stores hold, read through the public store methods."""
+    stores = {name: open_store(name) for name in trace.body["stores"]}
+    rows = {
+        name: sorted(_rows(store, trace.body["store_kinds"][name]), key=row_order) for name, store in stores.items()
+    }
+    return Contents(
+        {name: [[key, value] for key, value, _ in found] for name, found in rows.items()},
+        {name: [timestamp for _, _, timestamp in found] for name, found in rows.items()},
+        {
+            name: [_version(stores[name], probe["key"], probe["as_of"]) for probe in probes]
+            for name, probes in trace.body.get("store_versions", {}).items()
+        },
+    )
 
 
 def _rows(store: Any, kind: str) -> Iterator[tuple[Any, Any, int | None]]:

@@ -64,14 +64,14 @@ class Reopening:
 # Keys that begin one another, with the bytes the escape uses; few, so that operations meet.
 KEYS = st.sampled_from(["a", "a", "a\0", "a\0", "b", "", "a\0\0", "a\x01", "ÿ"])
 STEPS = st.sampled_from([("commit",), ("restart",)])
-EXAMPLES = {"memory": 200, "rocks": 25, "remote": 50}
+EXAMPLES = {"memory": 150, "rocks": 12, "remote": 30}
 
 
 def times(*units: int) -> st.SearchStrategy[int]:
     """Few times in several units, so that some meet, some lie just beside each other and some far away."""
     return st.builds(
         lambda count, unit, more: count * unit + more,
-        st.integers(0, 9),
+        st.integers(0, 6),
         st.sampled_from(units),
         st.sampled_from([0, 0, 1]),
     )

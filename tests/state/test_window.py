@@ -157,6 +157,25 @@ def test_rows_by_time_are_read_in_portions(backend_factory):
         assert backend.calls == {"scan": 1, "get_many": 3}
 
 
+def test_duplicates_put_after_a_restart_do_not_replace_those_before(backend_factory):
+    backend = backend_factory(STORES)
+    store = WindowStore(backend, "w", Text(), Text(), retention_ms=50, duplicates=True)
+    store.put("k", "one", 10)
+    backend.write(store.drain())
+    restarted = WindowStore(backend_factory(STORES), "w", Text(), Text(), retention_ms=50, duplicates=True)
+    restarted.remember(store.memory())
+    restarted.put("k", "two", 10)
+    assert list(restarted.fetch("k", 0, 20)) == [(10, "one"), (10, "two")]
+    assert restarted.get("k", 10) == "two"
+
+
+def test_a_window_deleted_and_put_again_is_read_by_time(backend_factory):
+    store = WindowStore(backend_factory(STORES), "w", Text(), Text(), retention_ms=50)
+    for row in ("one", None, "two"):
+        store.put("k", row, 10)
+    assert list(store.fetch_all(0, 20)) == [(10, "k", "two")]
+
+
 def test_putting_and_deleting_while_iterating_is_safe(backend_factory):
     backend = backend_factory(STORES)
     store = WindowStore(backend, "w", Text(), Text(), retention_ms=5000)

@@ -2,7 +2,7 @@
 
 import re
 
-from headwater import Int64, KStream, OnInvalid, Record, TimeWindows, Topology
+from headwater import Int64, KStream, OnInvalid, SourceRecord, TimeWindows, Topology
 from tests.conformance.case import Case
 from tests.conformance.chapters.registry import empty, first_character, ms, new_builder, text, topology, words, zero
 
@@ -218,7 +218,7 @@ def headers_aggregate(case: Case) -> Topology:
 # Timestamps and bad records
 
 
-def time_in_value(record: Record, partition_time: int) -> int:
+def time_in_value(record: SourceRecord, partition_time: int) -> int:
     """Return the number after the last colon of the value, -1 without one."""
     number = re.search(r":([+-]?[0-9]+)$", record.value or "")
     return int(number[1]) if number else -1

@@ -24,7 +24,8 @@ import org.apache.kafka.streams.kstream.WindowedSerdes;
  *     .config("topology.optimization", "all")                              // beyond the usual entries
  *     .dsl((builder, effects) -> { ... })                     // or .topology(effects -> new Topology()...)
  *     .scenario(in("in", "a", 1L, 10), in("in", "a", 2L, 5, "h", "text"), advance(100))      // seed 0
- *     .random(Inputs.of()...);                                // seeds 1, 2 (and 0 without a scenario)
+ *     .random(Inputs.of()...)                                 // seeds 1, 2 (and 0 without a scenario)
+ *     .seeds(1, 2);                                           // not all three
  * </pre>
  *
  * `effects.add(text)` records an effect. Stores are found by themselves: every key-value, versioned, timestamped window
@@ -98,6 +99,7 @@ public final class Harness {
         BiFunction<Properties, List<String>, Topology> body;
         private List<Step> scenario;
         private Inputs inputs = Inputs.of();
+        int[] seeds = {0, 1, 2};
 
         Definition(final String name, final String group, final String description, final List<String> notes) {
             this.name = name;
@@ -153,6 +155,16 @@ public final class Harness {
         public Definition random(final Inputs inputs) {
             this.inputs = inputs;
             return this;
+        }
+
+        /** Write only these seeds. */
+        public Definition seeds(final int... seeds) {
+            this.seeds = seeds;
+            return this;
+        }
+
+        boolean hasScenario() {
+            return scenario != null;
         }
 
         List<Step> steps(final int seed) {

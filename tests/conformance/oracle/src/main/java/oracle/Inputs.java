@@ -31,7 +31,7 @@ public final class Inputs {
     private int maxAdvance = 600;
     private int headers;
     private int least = 60;
-    private int most = 110;
+    private int most = 68;
 
     private Inputs() {}
 

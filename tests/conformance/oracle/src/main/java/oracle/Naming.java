@@ -168,7 +168,7 @@ final class Naming implements Harness.Area {
                 KGroupedStream<String, String> g =
                     stream(b, "in").groupBy((k, v) -> first(v), Grouped.as("grp"));
                 g.count().toStream().to("counts");
-                g.reduce((a, v) -> a + "," + v, as("red")).toStream().to("out");
+                g.reduce(COMMA, as("red")).toStream().to("out");
             });
         r.add("group-by-key-after-map", GROUP,
                 "in.map((first character, v)).groupByKey() -> count(named `cnt`, no store name) -> counts; the same map'd stream.groupByKey(named `g`).aggregate(dotted; named `agg`, store `dots`) -> out.")
@@ -185,7 +185,7 @@ final class Naming implements Harness.Area {
             .dsl((b, e) -> {
                 KGroupedStream<String, String> g = stream(b, "in").groupByKey();
                 g.count(Named.as("c"), as("cs")).toStream(Named.as("ts")).to("counts");
-                g.reduce((a, v) -> a + "," + v, Named.as("r"), Materialized.with(Serdes.String(), Serdes.String())).toStream().to("reduced");
+                g.reduce(COMMA, Named.as("r"), Materialized.with(Serdes.String(), Serdes.String())).toStream().to("reduced");
                 g.aggregate(() -> "", DOTTED).toStream().to("out", Produced.as("sink"));
             });
         r.add("table-group-by-unnamed", GROUP,
@@ -207,7 +207,7 @@ final class Naming implements Harness.Area {
                 KGroupedTable<String, String> g =
                     table(b, "in").groupBy((k, v) -> KeyValue.pair(first(v), v), Grouped.as("tg"));
                 g.count(Named.as("c")).toStream().to("counts");
-                g.reduce((a, v) -> a + "+" + v, (a, v) -> a + "-" + v, as("red")).toStream().to("out");
+                g.reduce(COMMA, MINUS, as("red")).toStream().to("out");
             });
     }
 
@@ -282,13 +282,12 @@ final class Naming implements Harness.Area {
                     .toStream().to("out");
                 in.suppress(Suppressed.untilTimeLimit(ms(10), Suppressed.BufferConfig.unbounded())).toStream().to("out");
             });
-        strings(r, "two-tables-of-one-topic", GROUP,
-                "table(in) twice, unnamed: first -> toStream -> out; second.filter(last digit even) -> toStream -> out; and a stream of it -> out.",
+        strings(r, "two-streams-of-one-topic", GROUP,
+                "stream(in) twice, unnamed: first -> toTable -> toStream -> out; second.mapValues('s' + v) -> out.",
                 "in")
             .random(short_())
             .dsl((b, e) -> {
-                table(b, "in").toStream().to("out");
-                table(b, "in").filter((k, v) -> even(v)).toStream().to("out");
+                stream(b, "in").toTable().toStream().to("out");
                 stream(b, "in").mapValues(v -> "s" + v).to("out");
             });
     }

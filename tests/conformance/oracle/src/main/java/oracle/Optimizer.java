@@ -41,7 +41,7 @@ final class Optimizer implements Harness.Area {
                 KStream<String, String> keyed = stream(b, "in").selectKey((k, v) -> first(v));
                 keyed.mapValues(v -> v + "!").groupByKey().aggregate(() -> "", DOTTED, as("d")).toStream().to("out");
                 keyed.filter((k, v) -> v != null && even(v)).groupByKey().count(as("c")).toStream().to("counts");
-                keyed.groupByKey().reduce((a, v) -> a + "," + v, as("r")).toStream().to("out");
+                keyed.groupByKey().reduce(COMMA, as("r")).toStream().to("out");
             });
         two(r, "merged-groupings-named", "keyed = in.selectKey(first character): groupByKey(named `g1`).count(`c`), groupByKey(named `g2`).aggregate(dotted; `d`); optimised: all.")
             .config(OPTIMIZE, "all")
@@ -66,7 +66,7 @@ final class Optimizer implements Harness.Area {
                 KStream<String, String> mapped =
                     first.map((k, v) -> KeyValue.pair(v.substring(v.length() - 2, v.length() - 1), v));
                 mapped.groupByKey().aggregate(() -> "", DOTTED, as("d")).toStream().to("out");
-                mapped.groupByKey().reduce((a, v) -> a + "," + v, as("r")).toStream().to("out");
+                mapped.groupByKey().reduce(COMMA, as("r")).toStream().to("out");
             });
         two(r, "merged-explicit-repartition", "keyed = in.selectKey(first character).repartition(named `rp`): two groupings as in merged-groupings; optimised: all.")
             .config(OPTIMIZE, "all")
@@ -110,10 +110,11 @@ final class Optimizer implements Harness.Area {
         final Harness.Dsl reuse = (b, e) -> {
             KTable<String, String> in = table(b, "in", "tab");
             in.filter((k, v) -> even(v)).toStream().to("out");
-            stream(b, "other").join(in, PLUS).to("out");
-            table(b, "other").join(in, PLUS).toStream().to("out");
+            KTable<String, String> other = table(b, "other");
+            other.toStream().join(in, PLUS).to("out");
+            other.join(in, PLUS).toStream().to("out");
         };
-        strings(r, "reused-source-topics", GROUP, "in = table(`tab`): filter(last digit even) -> out; stream(other).join(in) -> out; table(other, unnamed).join(in) -> out; optimised: all: the sources' topics are the changelogs.", "in", "other")
+        strings(r, "reused-source-topics", GROUP, "in = table(`tab`): filter(last digit even) -> out; other = table, unnamed: other.toStream.join(in) -> out; other.join(in) -> out; optimised: all: the sources' topics are the changelogs.", "in", "other")
             .config(OPTIMIZE, "all").dsl(reuse);
         strings(r, "reused-source-topics-alone", GROUP, "As reused-source-topics, optimised: reuse.ktable.source.topics only.", "in", "other")
             .config(OPTIMIZE, "reuse.ktable.source.topics").random(Inputs.of().length(60, 62)).dsl(reuse);

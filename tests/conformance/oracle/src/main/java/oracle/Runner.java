@@ -22,8 +22,8 @@ import java.util.stream.Stream;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serializer;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
@@ -286,7 +286,7 @@ final class Runner {
                 kind = "versioned";
                 final VersionedKeyValueStore<Object, Object> versioned = driver.getVersionedKeyValueStore(name);
                 final List<Object> probes = new ArrayList<>();
-                for (final Object key : keys) {
+                for (final Object key : keys(driver, name, Harness.STRING, keys)) {
                     final VersionedRecord<Object> latest = versioned.get(key);
                     if (latest != null) rows.add(new Row(key, latest.value(), latest.timestamp()));
                     probes(versioned, key, times, probes);
@@ -301,7 +301,7 @@ final class Runner {
             } else if (store instanceof SessionStore) {
                 kind = "session";
                 final SessionStore<Object, Object> sessions = (SessionStore<Object, Object>) store;
-                for (final Object key : keys(driver, name, keys)) collect(sessions.fetch(key), rows);
+                for (final Object key : keys(driver, name, Harness.SESSION, keys)) collect(sessions.fetch(key), rows);
             } else if (store instanceof KeyValueStore) {
                 kind = "plain_kv";
                 collect(((KeyValueStore<Object, Object>) store).all(), rows);
@@ -328,17 +328,15 @@ final class Runner {
         if (!versions.isEmpty()) body.put("store_versions", versions);
     }
 
-    /** The keys a session store may hold: those of the inputs, and those written to its changelog. */
+    /** The keys a store may hold: those of the inputs, and those written to its changelog. */
     private static TreeSet<Object> keys(
-        final TopologyTestDriver driver, final String store, final TreeSet<Object> inputs) {
+        final TopologyTestDriver driver, final String store, final Harness.Type type, final TreeSet<Object> inputs) {
         final TreeSet<Object> keys = new TreeSet<>(inputs);
         final String changelog = "oracle-" + store + "-changelog";
-        if (driver.producedTopicNames().contains(changelog)) {
-            final Deserializer<?> key = Harness.SESSION.serde().deserializer();
-            final TestOutputTopic<?, byte[]> topic = driver.createOutputTopic(
-                changelog, key, new org.apache.kafka.common.serialization.ByteArrayDeserializer());
-            topic.readRecordsToList().forEach(record -> keys.add(((Windowed<?>) record.key()).key()));
-        }
+        if (driver.producedTopicNames().contains(changelog))
+            driver.createOutputTopic(changelog, type.serde().deserializer(), new ByteArrayDeserializer())
+                .readRecordsToList()
+                .forEach(record -> keys.add(record.key() instanceof Windowed<?> windowed ? windowed.key() : record.key()));
         return keys;
     }
 

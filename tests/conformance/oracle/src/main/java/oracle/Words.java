@@ -14,6 +14,7 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.KeyValueMapper;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Reducer;
 import org.apache.kafka.streams.kstream.ValueJoiner;
 import org.apache.kafka.streams.kstream.ValueJoinerWithKey;
 import org.apache.kafka.streams.state.KeyValueStore;
@@ -28,13 +29,21 @@ final class Words {
     static final ValueJoiner<Object, Object, String> PLUS = (left, right) -> left + "+" + right;
     static final ValueJoinerWithKey<Object, Object, Object, String> KEY_PLUS =
         (key, left, right) -> key + ":" + left + "+" + right;
-    static final Aggregator<String, Object, String> DOTTED = (key, value, aggregate) -> aggregate + "." + value;
-    static final Aggregator<String, Object, String> ADD = (key, value, aggregate) -> aggregate + "+(" + value + ")";
-    static final Aggregator<String, Object, String> SUBTRACT = (key, value, aggregate) -> aggregate + "-(" + value + ")";
+    static final Aggregator<String, Object, String> DOTTED = (key, value, aggregate) -> tail(aggregate + "." + value);
+    static final Aggregator<String, Object, String> ADD = (key, value, aggregate) -> tail(aggregate + "+(" + value + ")");
+    static final Aggregator<String, Object, String> SUBTRACT =
+        (key, value, aggregate) -> tail(aggregate + "-(" + value + ")");
+    static final Reducer<String> COMMA = (aggregate, value) -> tail(aggregate + "," + value);
+    static final Reducer<String> MINUS = (aggregate, value) -> tail(aggregate + "-" + value);
     /** The part of the value before the colon; null for a null value. */
     static final KeyValueMapper<String, String, String> TO_REFERENCE = (key, value) -> reference(value);
 
     private Words() {}
+
+    /** The last 16 characters: aggregates that grow without end make long traces. */
+    static String tail(final String text) {
+        return text.substring(Math.max(0, text.length() - 16));
+    }
 
     static String reference(final String value) {
         return value == null ? null : value.split(":")[0];

@@ -1,0 +1,295 @@
+"""A partition: an append-only run of records, each with its offset. It owns appending and reading; the files, and how
+processes share them, are the chain's, the bytes the batch's."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from headwater.errors import StreamsError
+from headwater.state.log import compaction, inspection
+from headwater.state.log.batch import HEADER_BYTES, Body, NewRecord, Record, encode_body, frame
+from headwater.state.log.chain import Chain, Gone
+from headwater.state.log.errors import CorruptLog, OutOfRange, storage_error
+from headwater.state.log.files import REAL_FILES, Files
+from headwater.state.log.inspection import BatchInfo
+from headwater.state.log.segment import Segment, Tail
+from headwater.state.log.topics import TopicInfo
+
+__all__ = ["Partition"]
+
+
+class Partition:
+    """One opening of a partition. Threads may share it; a process has its own, and closes it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from headwater.state.log import Log
+    >>> with TemporaryDirectory() as folder, Log.open(folder) as log:
+    ...     _ = log.create_topic("orders")
+    ...     orders = log.partition("orders", 0)
+    ...     print(orders.append([(b"a", b"1", 10, ()), (b"b", b"2", 20, ())]))
+    ...     print(orders.read(1), orders.end)
+    (0, 1)
+    [(b'b', b'2', 20, (), 1)] 2
+    """
+
+    def __init__(self, directory: Path, topic: str, number: int, files: Files = REAL_FILES) -> None:
+        self.topic, self.number, self.directory = topic, number, directory
+        self._chain = Chain(files, directory, f"{topic}-{number}")
+        self._cursor = (-1, -1, 0)
+        self._rest: list[Record] = []
+        self._rest_at = 0
+
+    def __enter__(self) -> "Partition":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return self._chain.name
+
+    def close(self) -> None:
+        """Let go of files; what was appended stays appended. A second time does nothing."""
+        self._chain.close()
+
+    @property
+    def config(self) -> TopicInfo:
+        """The topic's settings as they are now."""
+        with self._chain.mutex:
+            self._chain.fresh()
+            return self._chain.config
+
+    # Appending
+
+    def append(
+        self,
+        records: Sequence[NewRecord],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        sync: bool = False,
+    ) -> tuple[int, int] | None:
+        """Append the records as one batch, all or none; return their first and last offset.
+
+        With a producer and a sequence number that is not higher than that producer's last one, nothing is appended and
+        None returned: it was, before. With `sync` they are on the disk when this returns.
+        """
+        if (producer is None) != (sequence is None) or producer == "" or (sequence is not None and sequence < 0):
+            raise StreamsError("A producer needs a name and a sequence number of 0 or more, or neither.")
+        chain = self._chain
+        body = encode_body(records, chain.config.compression)
+        with chain.mutex:
+            chain.check_writable(f"append to {self}")
+            chain.fresh()
+            chain.files.lock(chain.lock_fd)
+            try:
+                tail = chain.catch_up()
+                if producer is not None and sequence is not None and sequence <= tail.producers.get(producer, -1):
+                    offsets = None
+                else:
+                    offsets = self._append(tail, body, producer or "", -1 if sequence is None else sequence)
+            except OSError as error:
+                raise storage_error(f"append to {self}", self.directory, error) from error
+            finally:
+                chain.files.unlock(chain.lock_fd)
+            if sync:
+                chain.sync()
+            return offsets
+
+    def _append(self, tail: Tail, body: Body, producer: str, sequence: int) -> tuple[int, int]:
+        chain = self._chain
+        config = chain.config
+        if body.keyless and config.compact:
+            raise StreamsError(f"{self} is compacted by key: a record without a key cannot be appended.")
+        if tail.first_timestamp is not None and (
+            tail.position + HEADER_BYTES + len(body.data) > config.segment_bytes
+            or body.max_timestamp - tail.first_timestamp > config.segment_ms
+        ):
+            chain.roll()
+            tail = chain.tail
+        base, position = tail.end, tail.position
+        last = base + body.records - 1
+        data = frame(body, base, last, producer, sequence)
+        try:
+            chain.files.write(chain.active_fd, data, position)
+        except OSError:
+            # If this fails too, the next append finds an incomplete batch and cuts it off.
+            chain.files.truncate(chain.active_fd, position)
+            raise
+        tail.took(base, last, body.max_timestamp, producer, sequence, position, len(data))
+        return base, last
+
+    def sync(self) -> int:
+        """Return the end up to which everything is on the disk, whoever appended it, after writing it there."""
+        return self._chain.sync()
+
+    def last_sequence(self, producer: str) -> int | None:
+        """Return the sequence number of the producer's last batch, also of one that is no longer there."""
+        with self._chain.mutex:
+            return self._chain.follow().producers.get(producer)
+
+    # Where it begins and ends
+
+    @property
+    def start(self) -> int:
+        """The first offset that may be read."""
+        with self._chain.mutex:
+            return self._chain.fresh().start
+
+    @property
+    def end(self) -> int:
+        """The offset that the next record will get. Unless it is the start, there is a record at the one before it."""
+        with self._chain.mutex:
+            return self._chain.follow().end
+
+    @property
+    def size_bytes(self) -> int:
+        """What its segments take on the disk, without the indexes."""
+        return sum(segment.size for segment in self.segments())
+
+    def segments(self) -> list[Segment]:
+        """Return the segments in the order of their offsets; the active one, the last, as far as it is now."""
+        with self._chain.mutex:
+            tail, manifest = self._chain.follow(), self._chain.manifest
+            active = msgspec.structs.replace(manifest.active, size=tail.position, max_timestamp=tail.max_timestamp)
+            return [*manifest.closed, active]
+
+    # Reading
+
+    def read(self, offset: int, max_records: int = 10_000, max_bytes: int = 4 << 20) -> list[Record]:
+        """Return records from the offset on, in order; none at the end.
+
+        At most `max_records`, and from batches of about `max_bytes` together, but at least one batch. An offset that
+        compaction removed stands for the next one. OutOfRange below the start and above the end.
+        """
+        chain = self._chain
+        with chain.mutex:
+            start = chain.fresh().start
+            if offset < start:
+                raise OutOfRange(str(self), offset, start, self.end)
+            if self._rest_at < len(self._rest) and self._rest[self._rest_at][4] == offset:
+                return self._take(self._rest, self._rest_at, max_records)
+            while True:
+                try:
+                    return self._read(offset, max_records, max_bytes)
+                except Gone as gone:
+                    chain.retake(gone.args[0])
+
+    def _take(self, records: list[Record], at: int, room: int) -> list[Record]:
+        """Return as many records as there is room for; the next read finds the others without decoding again."""
+        if at == 0 and len(records) <= room:
+            return records
+        self._rest, self._rest_at = records, at + room
+        return records[at : at + room]
+
+    def _read(self, offset: int, max_records: int, max_bytes: int) -> list[Record]:
+        chain = self._chain
+        manifest, out, size = chain.manifest, list[Record](), 0
+        for segment in manifest.segments[manifest.segment_at(offset) :]:
+            fd = chain.open(segment)
+            if self._cursor[:2] == (offset, segment.id):
+                position = self._cursor[2]
+            else:
+                if segment.end is None and offset > (end := self._end_for(offset)):
+                    raise OutOfRange(str(self), offset, manifest.start, end)
+                position = chain.index(segment, fd).position(offset)
+            try:
+                for at, batch in chain.walk(segment, fd, position, offset):
+                    if batch.last < offset:
+                        continue
+                    if out and (size + batch.size > max_bytes or len(out) >= max_records):
+                        return out
+                    records = chain.decode(segment, at, batch)
+                    if batch.base < offset:
+                        records = [record for record in records if record[4] >= offset]
+                    taken = self._take(records, 0, max_records - len(out))
+                    if out:
+                        out.extend(taken)
+                    else:
+                        out = taken
+                    size += batch.size
+                    offset = batch.last + 1
+                    self._cursor = (offset, segment.id, at + batch.size)
+                    if len(taken) < len(records):
+                        return out
+            except CorruptLog:
+                # Whoever asks for what is damaged is told, and not who asks for the sound records before it.
+                if out:
+                    return out
+                raise
+            if segment.end is not None:
+                offset = max(offset, segment.end)
+        return out
+
+    def _end_for(self, offset: int) -> int:
+        """Return the end; for an offset before damage, how far it is sound."""
+        try:
+            return self._chain.follow().end
+        except CorruptLog:
+            if offset >= self._chain.tail.end:
+                raise
+            return self._chain.tail.end
+
+    def offset_at(self, timestamp: int) -> int:
+        """Return the first offset whose record has this timestamp or a higher one; the end if there is none."""
+        with self._chain.mutex:
+            while True:
+                try:
+                    return self._offset_at(timestamp)
+                except Gone as gone:
+                    self._chain.retake(gone.args[0])
+
+    def _offset_at(self, timestamp: int) -> int:
+        chain = self._chain
+        tail, manifest = chain.follow(), chain.manifest
+        for segment in manifest.segments:
+            highest = tail.max_timestamp if segment.end is None else segment.max_timestamp
+            if highest is None or highest < timestamp:
+                continue
+            fd = chain.open(segment)
+            for at, batch in chain.walk(segment, fd, chain.index(segment, fd).position_by_time(timestamp)):
+                if batch.max_timestamp >= timestamp and batch.last >= manifest.start:
+                    for record in chain.decode(segment, at, batch):
+                        if record[2] >= timestamp and record[4] >= manifest.start:
+                            return record[4]
+        return tail.end
+
+    # Taking out
+
+    def delete_before(self, offset: int) -> None:
+        """Make the offset the first that may be read, and delete the segments below it."""
+        compaction.delete_before(self._chain, offset)
+
+    def apply_retention(self, now: int) -> None:
+        """Delete the oldest segments, as the topic's settings say, at this time in milliseconds."""
+        compaction.apply_retention(self._chain, now)
+
+    def compact(self, now: int) -> bool:
+        """Keep the last record of each key in the closed segments; False if another process is at it already."""
+        return compaction.compact(self._chain, now)
+
+    def maintain(self, now: int) -> None:
+        """Apply retention, and compact if the topic is compacted and enough has come since the last time."""
+        compaction.maintain(self._chain, now)
+
+    # Looking inside
+
+    def dump(self) -> Iterator[BatchInfo]:
+        """Yield what each batch's header says; CorruptLog at damage."""
+        return inspection.dump(self._chain)
+
+    def verify(self) -> list[str]:
+        """Return one line for each fault in the partition's files; none if all is well."""
+        return inspection.verify(self._chain)
+
+    # For the log, when a topic changes
+
+    def announce(self) -> None:
+        """Make everyone who has the partition open take the topic's settings again."""
+        with self._chain.changing(f"change {self}") as manifest:
+            self._chain.publish(manifest)
+
+    def retire(self) -> None:
+        """Keep the append lock until closed, and make everyone look whether the partition is still there."""
+        self._chain.retire()

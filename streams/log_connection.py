@@ -1,0 +1,246 @@
+"""The embedded log as a worker's connection: records are read from its partitions, and commits are exactly once.
+
+A task's commit goes through its own database, step by step:
+
+1. the input read so far is made durable;
+2. one write: rows, operator memory, offsets, and the encoded outputs with their sequence numbers (the outbox);
+3. each outbox entry is appended to its partition, under (application/task, sequence);
+4. the outputs are made durable;
+5. the outbox is forgotten, with the next commit's write.
+
+A crash before 2 has changed nothing. After 2, the task's next owner finds the outbox and goes on with 3 before it reads
+anything; the log drops entries it already has. So nothing is lost or doubled, whatever the moment.
+
+At least once skips the outbox: outputs are appended first, then rows and offsets are written; a crash in between
+repeats the outputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from headwater.dsl.partitioner import partition_for
+from headwater.dsl.records import Headers
+from headwater.errors import StreamsError, TopologyError
+from headwater.state.backend import Backend
+from headwater.state.log import Group, Log, OutOfRange, Partition
+from headwater.streams.connection import TaskCommit
+from headwater.streams.queues import RawRecord
+
+__all__ = ["OUTBOX", "LogConnection"]
+
+OUTBOX = "|outbox"
+
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.Decoder(list[tuple[bytes | None, bytes | None, int, Headers]]).decode
+Place = tuple[str, int]
+
+
+class LogConnection:
+    """One worker's link to an embedded log.
+
+    `at(point)` is called at the named points of a commit, for tests that kill the process there.
+    """
+
+    extra_stores: Sequence[str] = (OUTBOX,)
+
+    def __init__(
+        self,
+        log: Log,
+        app_id: str,
+        member: str,
+        topology: str,
+        *,
+        exactly_once: bool = True,
+        at: Callable[[str], Any] = lambda point: None,
+    ) -> None:
+        self._log = log
+        self._app_id = app_id
+        self._exactly_once = exactly_once
+        self._at = at
+        self._group = Group(log, app_id)
+        self._partitions: dict[Place, Partition] = {}
+        self._counts: dict[str, int] = {}
+        self._turns: dict[str, itertools.count[int]] = defaultdict(itertools.count)
+        self._sequences: dict[str, dict[Place, int]] = {}
+        self._forgotten: dict[str, list[bytes]] = {}
+        self._member = self._group.join(member, hashlib.sha256(topology.encode()).hexdigest())
+        others = {m.note for m in self._group.members() if m.note != self._member.note}
+        if others:
+            self._member.leave()
+            raise TopologyError(
+                [
+                    f"application {app_id!r} is running with another topology: stop it first, or give this one another "
+                    f"id (--app-id)"
+                ]
+            )
+
+    # ---- topics ------------------------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, int]:
+        self._counts = {info.name: info.partitions for info in self._log.topics()}
+        return dict(self._counts)
+
+    def create(self, topic: str, partitions: int, *, internal: bool) -> None:
+        # Records of internal topics are deleted once they are processed, never by age: a worker may be down for weeks.
+        if internal:
+            self._log.create_topic(topic, partitions, exist_ok=True, retention_ms=None)
+        else:
+            self._log.create_topic(topic, partitions, exist_ok=True)
+        self._counts[topic] = self._log.topic(topic).partitions
+
+    def _partition(self, topic: str, partition: int) -> Partition:
+        found = self._partitions.get((topic, partition))
+        if found is None:
+            found = self._partitions[topic, partition] = self._log.partition(topic, partition)
+        return found
+
+    def begin(self, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
+        there = self._partition(topic, partition)
+        if committed is not None and there.start <= committed <= there.end:
+            return committed
+        if reset == "none":
+            what = "there is no committed offset" if committed is None else f"offset {committed} is no longer there"
+            raise StreamsError(
+                f"{topic}-{partition}: {what} and reset='none' forbids to choose one: reset the application's offsets"
+            )
+        return there.end if reset == "latest" else there.start
+
+    def read(self, topic: str, partition: int, offset: int, limit: int) -> list[RawRecord]:
+        try:
+            return self._partition(topic, partition).read(offset, max_records=limit)
+        except OutOfRange as gone:
+            raise StreamsError(
+                f"{topic}-{partition}@{offset} is no longer there (the log starts at {gone.start}): retention has "
+                "deleted records that were not processed; raise it, or reset the application's offsets"
+            ) from gone
+
+    def end(self, topic: str, partition: int) -> int:
+        return self._partition(topic, partition).end
+
+    # ---- who runs what -----------------------------------------------------------------------------------------
+
+    def assigned(self, tasks: Sequence[str]) -> list[str]:
+        """Every worker computes the same: the sorted tasks are dealt out to the sorted live workers."""
+        members = [member.name for member in self._group.members()]
+        mine = members.index(self._member.name)
+        return list(tasks[mine :: len(members)])
+
+    def acquire(self, task_id: str) -> bool:
+        return self._group.acquire(task_id)
+
+    def release(self, task_id: str) -> None:
+        self._at("before-release")
+        self._group.release(task_id)
+        self._at("after-release")
+
+    # ---- commits -----------------------------------------------------------------------------------------------
+
+    def recover(self, task_id: str, backend: Backend) -> None:
+        sequences: dict[Place, int] = {}
+        pending: list[tuple[bytes, Place, int, bytes]] = []
+        for key, row in backend.scan(OUTBOX, b"", None):
+            kind, name = key.split(b"\0", 1)
+            topic, partition, *rest = name.split(b"\0")
+            place = topic.decode(), int(partition)
+            if kind == b"sequence":
+                sequences[place] = int(row)
+            else:
+                pending.append((key, place, int(rest[0]), row))
+        self._sequences[task_id] = sequences
+        for _, place, sequence, row in pending:
+            self._append(task_id, place, sequence, _decode(row))
+        for place in {place for _, place, _, _ in pending}:
+            self._partition(*place).sync()
+        self._forgotten[task_id] = [key for key, *_ in pending]
+
+    def commit(self, commits: Sequence[TaskCommit]) -> None:
+        routed = [(commit, self._route(commit)) for commit in commits]
+        for place in {place for commit in commits for place in commit.changes.offsets}:
+            self._partition(*place).sync()
+        self._at("after-input-sync")
+        if self._exactly_once:
+            self._commit_once(routed)
+        else:
+            self._commit_again(routed)
+        # For people and tools: the offsets that count are in the tasks' databases.
+        reached = {place: at for commit in commits for place, at in commit.changes.offsets.items()}
+        self._group.commit(reached, sync=False)
+
+    def _commit_once(self, routed: list[tuple[TaskCommit, dict[Place, list[Any]]]]) -> None:
+        appends: list[tuple[str, Place, int, list[Any]]] = []
+        for commit, outputs in routed:
+            batch = commit.changes.batch()
+            own: dict[bytes, bytes | None] = dict.fromkeys(self._forgotten.pop(commit.task_id, ()))
+            sequences, keys = self._sequences[commit.task_id], []
+            for place, records in outputs.items():
+                sequence = sequences[place] = sequences.get(place, 0) + 1
+                name = b"%s\0%d" % (place[0].encode(), place[1])
+                keys.append(b"out\0%s\0%d" % (name, sequence))
+                own[keys[-1]] = _encode(records)
+                own[b"sequence\0" + name] = b"%d" % sequence
+                appends.append((commit.task_id, place, sequence, records))
+            if own:
+                batch[OUTBOX] = own
+            self._at("before-write")
+            if batch:
+                commit.backend.write(batch)
+            self._at("after-write")
+            self._forgotten[commit.task_id] = keys
+        for append in appends:
+            self._at("before-append")
+            self._append(*append)
+            self._at("after-append")
+        self._at("before-sync")
+        for place in {place for _, place, _, _ in appends}:
+            self._partition(*place).sync()
+        self._at("after-sync")
+
+    def _commit_again(self, routed: list[tuple[TaskCommit, dict[Place, list[Any]]]]) -> None:
+        for _, outputs in routed:
+            for place, records in outputs.items():
+                self._partition(*place).append(records)
+        for place in {place for _, outputs in routed for place in outputs}:
+            self._partition(*place).sync()
+        for commit, _ in routed:
+            if batch := commit.changes.batch():
+                commit.backend.write(batch)
+
+    def _append(self, task_id: str, place: Place, sequence: int, records: list[Any]) -> None:
+        self._partition(*place).append(records, producer=f"{self._app_id}/{task_id}", sequence=sequence)
+
+    def _route(self, commit: TaskCommit) -> dict[Place, list[Any]]:
+        """The outputs by topic partition, each in order."""
+        routed: dict[Place, list[Any]] = defaultdict(list)
+        for topic, partition, key, value, timestamp, headers in commit.changes.outputs:
+            if partition is None:
+                count = self._counts.get(topic) or self.topics()[topic]
+                partition = partition_for(key, count) if key is not None else next(self._turns[topic]) % count
+            routed[topic, partition].append((key, value, timestamp, headers))
+        return routed
+
+    def forget(self, task_id: str, backend: Backend) -> None:
+        """Clear the outbox of a task that is about to be given up, all of whose outputs are durable."""
+        keys = self._forgotten.pop(task_id, ())
+        if keys:
+            self._at("before-forget")
+            backend.write({OUTBOX: dict.fromkeys(keys)})
+            self._at("after-forget")
+
+    def close(self) -> None:
+        self._group.close()
+        for partition in self._partitions.values():
+            partition.close()
+
+
+def member_name() -> str:
+    """A name for this process among an application's workers; sorted by start, so that newcomers come last."""
+    return f"{time.time_ns():020d}-{os.getpid()}"

@@ -1,0 +1,110 @@
+"""Running an application: from a topology, a broker's address and settings to an App."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headwater.dsl.config import Config
+from headwater.dsl.topology import Topology
+from headwater.errors import StreamsError
+from headwater.state.log import Log
+from headwater.streams.app import App, State
+from headwater.streams.broker import log_directory
+from headwater.streams.log_connection import LogConnection, member_name
+from headwater.streams.worker import READ, Clock, Worker
+
+__all__ = ["open_app", "run", "state_directory"]
+
+
+def state_directory(config: Config, broker: str) -> Path:
+    """Where an application keeps its state on this machine: beside the log, unless the settings say where."""
+    base = log_directory(broker) if config.state_dir is None else Path(config.state_dir)
+    return base / "apps" / config.app_id
+
+
+def open_app(
+    topology: Topology,
+    config: Config,
+    broker: str,
+    *,
+    clock: Clock | None = None,
+    on_state: Callable[[State, State], Any] | None = None,
+    at_once: int = READ,
+    at: Callable[[str], Any] = lambda point: None,
+) -> App:
+    """An application on an embedded log, not started yet.
+
+    A task processes `at_once` records before the worker looks at the clock again; `at` is called at the named points of
+    a commit.
+    """
+    directory = state_directory(config, broker)
+
+    def make(clock: Clock) -> Worker:
+        log = Log.open(log_directory(broker))
+        connection = LogConnection(
+            log, config.app_id, member_name(), topology.describe(), exactly_once=config.exactly_once, at=at
+        )
+        try:
+            return Worker(topology, config, connection, directory / "tasks", clock, at_once)
+        except BaseException:
+            connection.close()
+            raise
+
+    return App(make, topology, clock=clock, on_state=on_state)
+
+
+def run(
+    topology: Topology,
+    *,
+    app_id: str | None = None,
+    broker: str = "log://./.headwater",
+    on: str = "local",
+    config: Config | None = None,
+    block: bool = True,
+    on_state: Callable[[State, State], Any] | None = None,
+) -> App:
+    """Run a topology: until SIGINT or SIGTERM, or with `block=False` as a context manager that gives the application.
+
+    >>> import tempfile
+    >>> from headwater import Admin, StreamsBuilder, run
+    >>> builder = StreamsBuilder()
+    >>> builder.stream("in").to("out")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Admin(f"log://{folder}").create_topic("in")
+    ...     with run(builder.build(), app_id="copy", broker=f"log://{folder}", block=False) as app:
+    ...         app.state
+    'running'
+    """
+    if on != "local":
+        raise StreamsError(f"on={on!r} is not there yet: run it with on='local'")
+    config = config or Config()
+    if app_id is not None:
+        config = dataclasses.replace(config, app_id=app_id)
+    app = open_app(topology, config, broker, on_state=on_state)
+    if block:
+        with stopping_on_signals(app):
+            app.start()
+            app.join()
+    return app
+
+
+class stopping_on_signals:  # noqa: N801 - reads as the statement it is
+    """While in it, SIGINT and SIGTERM stop the application gracefully."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, lambda *_: self._app.request_stop())
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

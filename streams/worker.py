@@ -1,0 +1,342 @@
+"""The worker: a loop that runs an application's tasks, those of them that are its own. It owns when records are read,
+when wall-clock punctuators run, when is committed and what happens as workers come and go; where records come from is
+its connection's affair, what they become is the tasks'.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from headwater.dsl.config import Config
+from headwater.dsl.topology import Sink, Source, Topology
+from headwater.errors import TopologyError
+from headwater.state.memory import MemoryBackend
+from headwater.state.rocks import RocksBackend
+from headwater.streams.connection import Connection, TaskCommit
+from headwater.streams.plan import Plan, plan
+from headwater.streams.stores import Store
+from headwater.streams.task import Task, TaskSpec
+
+__all__ = ["Clock", "RunningTask", "SystemClock", "Worker"]
+
+log = logging.getLogger("headwater")
+
+# How many records are read at once for an input, and below how many waiting ones it is read again.
+READ = 5_000
+LOW = 2_000
+# How often, in milliseconds, a worker looks whether tasks have moved.
+LOOK_MS = 500
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait a little, for more records."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@dataclass
+class RunningTask:
+    """A task with its back end, and how far its inputs have been read."""
+
+    spec: TaskSpec
+    task: Task
+    backend: RocksBackend
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    processed: int = 0
+    commits: int = 0
+    touched: bool = False  # something has happened since the last commit
+    committed_at: int = 0
+
+
+class Worker:
+    """One process' share of an application.
+
+    `step()` does a little of everything and says whether there was anything to do; `close()` commits and leaves.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Config,
+        connection: Connection,
+        directory: Path,
+        clock: Clock,
+        at_once: int = READ,
+    ) -> None:
+        self.topology = topology
+        self.config = config
+        self.clock = clock
+        self.tasks: dict[str, RunningTask] = {}
+        self.global_task: Task | None = None
+        self.paused = False
+        self._at_once = at_once  # how many records of a task between two looks at the clock
+        self._connection = connection
+        self._directory = directory
+        self._topics = connection.topics()
+        self.plan = self._prepare()
+        self._specs = {spec.task_id: spec for spec in self.plan.tasks}
+        self._global_positions: dict[tuple[str, int], int] = {}
+        self._looked_at: int | None = None
+        self._committed_at = clock.now()
+        if self.plan.global_task is not None:
+            self._start_global(self.plan.global_task)
+
+    # ---- topics ------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> Plan:
+        """The plan, once all topics it needs are there; sources must exist, internal topics and sinks are made."""
+        missing = [
+            f"topic {topic!r} of source {source.name!r} does not exist: create it, with as many partitions as you want "
+            f"tasks (headwater topics create {topic} --partitions 4)"
+            for source in self.topology.sources()
+            for topic in source.topics
+            if topic not in self.topology.internal_topics and topic not in self._topics
+        ]
+        if missing:
+            raise TopologyError(missing)
+        planned = plan(self.topology, self.config, self._partitions_of_external)
+        for topic in self.topology.internal_topics:
+            real = f"{self.config.app_id}-{topic}"
+            self._ensure(real, planned.partitions[real], internal=True)
+        widest = max(planned.partitions.values(), default=1)
+        sinks = [node for node in self.topology.nodes.values() if isinstance(node, Sink)]
+        named = [s.topic for s in sinks if isinstance(s.topic, str) and s.topic not in self.topology.internal_topics]
+        for name in (*named, self.config.dead_letters, self.config.late):
+            if name is not None:
+                self._ensure(name, widest, internal=False)
+        return planned
+
+    def _ensure(self, topic: str, partitions: int, *, internal: bool) -> None:
+        there = self._topics.get(topic)
+        if there is None:
+            self._connection.create(topic, partitions, internal=internal)
+            self._topics[topic] = partitions
+        elif internal and there != partitions:
+            raise TopologyError(
+                [
+                    f"internal topic {topic!r} has {there} partitions, but the topology needs {partitions}: the number "
+                    f"of source partitions has changed; reset the application (headwater reset) to start anew"
+                ]
+            )
+
+    def _partitions_of_external(self, topic: str) -> int:
+        if topic in self._topics:
+            return self._topics[topic]
+        # A pattern: as many as the widest of the topics it matches.
+        pattern = next(s.pattern for s in self.topology.sources() if s.pattern and s.pattern.pattern == topic)
+        return max((count for name, count in self._topics.items() if pattern.fullmatch(name)), default=1)
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; one that a function named just now is made, as wide as the widest."""
+        if topic not in self._topics:
+            self._topics = self._connection.topics()
+            self._ensure(topic, max(self.plan.partitions.values(), default=1), internal=False)
+        return self._topics[topic]
+
+    # ---- tasks come and go -------------------------------------------------------------------------------------
+
+    def rebalance(self) -> bool:
+        """Give up tasks that are no longer this worker's and start those that are; whether any moved."""
+        wanted = self._connection.assigned(sorted(self._specs))
+        leaving = [task_id for task_id in self.tasks if task_id not in wanted]
+        if leaving:
+            self.commit()
+            for task_id in leaving:
+                self._stop(task_id)
+        started = [task_id for task_id in wanted if task_id not in self.tasks and self._start(task_id)]
+        return bool(leaving or started)
+
+    def waiting_for(self) -> list[str]:
+        """The tasks that should be here, but have not been let go by another worker yet."""
+        wanted = self._connection.assigned(sorted(self._specs))
+        return [task_id for task_id in wanted if task_id not in self.tasks]
+
+    def _start(self, task_id: str) -> bool:
+        if not self._connection.acquire(task_id):
+            return False
+        spec = self._specs[task_id]
+        stores = [*spec.backend_stores(), *self._connection.extra_stores]
+        try:
+            backend = RocksBackend(self._directory / task_id, stores, sync=True)
+        except BaseException:
+            self._connection.release(task_id)
+            raise
+        try:
+            self._connection.recover(task_id, backend)
+            task = Task(spec, backend, self.partitions_of, self._global_stores(), now=self.clock.now())
+            running = RunningTask(spec, task, backend, committed_at=self.clock.now())
+            self._find_inputs(running)
+        except BaseException:
+            backend.close()
+            self._connection.release(task_id)
+            raise
+        self.tasks[task_id] = running
+        log.info("task %s started", task_id)
+        return True
+
+    def _find_inputs(self, running: RunningTask) -> None:
+        for topic, partition in self._inputs_of(running.spec):
+            if (topic, partition) not in running.positions:
+                committed = running.task.offsets.get((topic, partition))
+                reset = self._reset_of(topic)
+                running.positions[topic, partition] = self._connection.begin(topic, partition, committed, reset)
+                running.task.open_input(topic, partition)
+
+    def _inputs_of(self, spec: TaskSpec) -> Iterable[tuple[str, int]]:
+        """The topic partitions a task reads; a global task reads all of them."""
+        for name in spec.nodes:
+            node = self.topology.nodes[name]
+            if isinstance(node, Source):
+                for topic in self._topics_of(node):
+                    count = self._topics[topic]
+                    if spec.is_global:
+                        yield from ((topic, partition) for partition in range(count))
+                    elif spec.partition < count:
+                        yield topic, spec.partition
+
+    def _topics_of(self, source: Source) -> list[str]:
+        if source.pattern is not None:
+            return sorted(topic for topic in self._topics if source.pattern.fullmatch(topic))
+        internal = self.topology.internal_topics
+        return [f"{self.config.app_id}-{topic}" if topic in internal else topic for topic in source.topics]
+
+    def _reset_of(self, topic: str) -> str | None:
+        return next((s.reset for s in self.topology.sources() if topic in self._topics_of(s)), None)
+
+    def _stop(self, task_id: str) -> None:
+        running = self.tasks.pop(task_id)
+        try:
+            running.task.close()
+        finally:
+            running.backend.close()
+            self._connection.release(task_id)
+        log.info("task %s stopped", task_id)
+
+    # ---- global tables -----------------------------------------------------------------------------------------
+
+    def _start_global(self, spec: TaskSpec) -> None:
+        """A copy of the global tables of this worker's own, read to the end before any task starts."""
+        self._global_backend = MemoryBackend(spec.backend_stores())
+        self.global_task = Task(spec, self._global_backend, self.partitions_of, now=self.clock.now())
+        for topic, partition in self._inputs_of(spec):
+            self._global_positions[topic, partition] = self._connection.begin(topic, partition, None, "earliest")
+        while self._update_global():
+            pass
+
+    def _update_global(self) -> int:
+        task = self.global_task
+        if task is None:
+            return 0
+        done = 0
+        for (topic, partition), position in self._global_positions.items():
+            records = self._connection.read(topic, partition, position, READ)
+            if records:
+                task.feed(topic, partition, records)
+                self._global_positions[topic, partition] = records[-1][4] + 1
+                done += task.process(len(records), self.clock.now())
+        if done:
+            self._global_backend.write(task.commit().batch())
+        return done
+
+    def _global_stores(self) -> dict[str, Store]:
+        return self.global_task.stores if self.global_task is not None else {}
+
+    # ---- work --------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Look for moved tasks, read, process, punctuate and commit, each if it is time; whether it did anything."""
+        now = self.clock.now()
+        busy = False
+        if self._looked_at is None or not 0 <= now - self._looked_at < LOOK_MS:
+            self._looked_at = now
+            busy = self.rebalance()
+        if self.paused:
+            return busy
+        busy = bool(self._update_global()) or busy
+        wants_commit = False
+        for running in self.tasks.values():
+            busy = self._read(running) or busy
+            done = running.task.process(self._at_once, now)
+            if running.task.punctuate(now) or done:
+                running.touched = True
+            running.processed += done
+            busy = busy or done > 0
+            wants_commit = wants_commit or running.task.wants_commit
+        if wants_commit or not 0 <= now - self._committed_at < self.config.commit_interval_ms:
+            busy = self.commit() or busy
+        return busy
+
+    def _read(self, running: RunningTask) -> bool:
+        """Fill the inputs that run low; an input that is not at its end holds the others up, so that none overtakes."""
+        any_read = False
+        task = running.task
+        for (topic, partition), position in running.positions.items():
+            if task.waiting(topic, partition) >= LOW:
+                continue
+            records = self._connection.read(topic, partition, position, READ)
+            if records:
+                any_read = True
+                running.positions[topic, partition] = records[-1][4] + 1
+                task.feed(topic, partition, records)
+            task.caught_up(topic, partition, len(records) < READ)
+        return any_read
+
+    def commit(self) -> bool:
+        """Commit every task that has done anything since its last commit; whether there was one."""
+        self._committed_at = self.clock.now()
+        touched = [running for running in self.tasks.values() if running.touched]
+        if not touched:
+            return False
+        self._connection.commit([TaskCommit(r.spec.task_id, r.backend, r.task.commit()) for r in touched])
+        for running in touched:
+            running.touched = False
+            running.commits += 1
+            running.committed_at = self._committed_at
+        return True
+
+    def idle(self) -> bool:
+        """Whether all that is in the topics has been processed and committed by the tasks that run here."""
+        for running in self.tasks.values():
+            if running.touched or running.task.queued:
+                return False
+            if any(self._connection.end(*place) > position for place, position in running.positions.items()):
+                return False
+        return all(self._connection.end(*p) <= position for p, position in self._global_positions.items())
+
+    def lag(self, running: RunningTask) -> int:
+        """How many records a task has yet to process."""
+        behind = sum(self._connection.end(*place) - at for place, at in running.positions.items())
+        return running.task.queued + behind
+
+    def close(self, *, commit: bool = True) -> None:
+        """Commit (unless something has failed), stop all tasks and leave."""
+        try:
+            if commit:
+                self.commit()
+        finally:
+            for task_id in list(self.tasks):
+                self._stop(task_id)
+            if self.global_task is not None:
+                self.global_task.close()
+            self._connection.close()
