@@ -113,11 +113,12 @@ class KTable(CamelCase):
         name: str | None,
     ) -> KTable:
         drawing = self._drawing
+        settles_versions = store is not None or value is not None
         spec, value = self._result("KTABLE-FILTER-", store, value, self._value)
         name = drawing.named(name, "KTABLE-FILTER-")
         drawing.check(name, predicate, 2)
         table = FilterTable(self, predicate, negate, spec)
-        return self._derived(name, table, value)
+        return self._derived(name, table, value, settles_versions)
 
     def map_values(
         self,
@@ -138,10 +139,11 @@ class KTable(CamelCase):
         ['Rome']
         """
         drawing = self._drawing
+        settles_versions = store is not None or value is not None
         spec, value = self._result("KTABLE-MAPVALUES-", store, value, None)
         name = drawing.named(name, "KTABLE-MAPVALUES-")
         table = MappedTable(self, f, drawing.keyed(name, f, 1), spec)
-        return self._derived(name, table, value)
+        return self._derived(name, table, value, settles_versions)
 
     def to_stream(self, f: Function | None = None, *, name: str | None = None) -> KStream:
         """The table's changes as a stream, deletions as null values; with `f` under the key `f(key, value)`.
@@ -343,10 +345,11 @@ class KTable(CamelCase):
         spec = materialized.key_value(self._key or drawing.default_key, value or drawing.default_value)
         return spec, value
 
-    def _derived(self, name: str, table: TableSupplier, value: Serde | None) -> KTable:
+    def _derived(self, name: str, table: TableSupplier, value: Serde | None, settles_versions: bool) -> KTable:
         node = TableNode(name, table)
-        if table.spec is not None:
-            node.output_versioned = table.spec.kind == "versioned"
+        if settles_versions:
+            # A serde alone, without a store, makes a table that hides its parent's versions from the next steps.
+            node.output_versioned = table.spec is not None and table.spec.kind == "versioned"
         self._drawing.add(self._node, node)
         return KTable(self._drawing, node, name, self._key, value, self._sources, table)
 

@@ -127,9 +127,12 @@ class SessionStore(Generic[K, V]):
         first = min(max(earliest_end, self._first_readable if self._touch is None else 0), LAST_TIME)
         at_end, at_start = len(prefix), len(prefix) + 8
         rows = self._rows.scan(prefix + pack_time(first), prefix + pack_time(LAST_TIME + 1))
-        sessions = ((unpack_time(row_key, at_start), unpack_time(row_key, at_end), row) for row_key, row in rows)
-        found = (session for session in sessions if session[0] <= latest_start)
-        return found if self._touch is None else self._touching(prefix, found, self._touch, self._first_readable)
+        sessions: Iterator[tuple[int, int, V]] = (
+            (unpack_time(row_key, at_start), unpack_time(row_key, at_end), row) for row_key, row in rows
+        )
+        if self._touch is not None:
+            sessions = self._touching(prefix, sessions, self._touch, self._first_readable)
+        return (session for session in sessions if session[0] <= latest_start)
 
     def _touching(
         self, prefix: bytes, sessions: Iterator[tuple[int, int, V]], touch: Callable[[bytes], object], first: int

@@ -11,7 +11,6 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 

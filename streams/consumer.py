@@ -1,12 +1,12 @@
-"""The consumer of the embedded log: records out, one partition's in their order. It owns positions, when they are committed
-and which of a group's partitions are this member's; the files and locks behind them are the log's."""
+"""The consumer of the embedded log: records out, one partition's in their order. It owns positions, when they are
+committed and which of a group's partitions are this member's; the files and locks behind them are the log's."""
 
 import json
 import logging
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, TypeAlias
@@ -23,7 +23,7 @@ Start: TypeAlias = Literal["earliest", "latest", "committed"] | int | datetime
 Place: TypeAlias = tuple[str, int]
 
 _log = logging.getLogger("headwater")
-# How often a member looks who else is in its group, and for new partitions; while a share is still held by another, sooner.
+# How often a member looks who else is there, and for new partitions; sooner while another holds part of its share.
 _LOOK_SECONDS = 0.25
 _SOON_SECONDS = 0.02
 _LONGEST_REST = 0.02
@@ -110,7 +110,7 @@ class Consumer:
             raise StreamsError(f"start={start!r}: 'earliest', 'latest', 'committed', an offset or a datetime.")
         self._numbers = None if partitions is None else sorted(set(partitions))
         if group is not None and self._numbers is not None:
-            raise StreamsError("A member of a group takes the partitions that are its share: leave group or partitions out.")
+            raise StreamsError("A member of a group reads the partitions of its share: give group= or partitions=.")
         if group is None and start == "committed":
             raise StreamsError("Only a group has committed offsets: give group=, or another start.")
         self._start = start
@@ -118,7 +118,7 @@ class Consumer:
         self._assigned: dict[Place, _Assigned] = {}
         self._turn = 0
         self._closed = False
-        # Partitions that a topic gets later are read from their beginning, or what came before they were seen is missed.
+        # Partitions that come later are read from their beginning: else what was sent before they were seen is missed.
         self._known = {topic: self._log.topic(topic).partitions for topic in self.topics}
         self._commit_seconds = None if commit_interval is None else commit_interval.total_seconds()
         self._next_commit = time.monotonic() + (self._commit_seconds or 0)
@@ -292,8 +292,11 @@ class Consumer:
         """Deal the partitions out to the members that read their topic; every member computes the same."""
         assert self._group is not None
         wishes = {member.name: _topics(self._group.name, member) for member in self._group.members()}
-        for topic in sorted(set().union(*wishes.values()) - counts.keys()):
-            counts[topic] = self._log.topic(topic).partitions
+        if self.member not in wishes:
+            raise StreamsError(f"This consumer is no longer in the group {self._group.name!r}: its files were removed.")
+        for info in self._log.topics():
+            if any(info.name in topics for topics in wishes.values()):
+                counts[info.name] = info.partitions
         mine, turn = [], 0
         for topic in sorted(counts):
             readers = [name for name, topics in wishes.items() if topic in topics]
@@ -471,8 +474,10 @@ class Consumer:
 
     # Commits
 
-    def commit(self) -> None:
+    def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
         """Remember, durably and for the group, that all that was handed out so far has been processed.
+
+        With `offsets` those are remembered instead: for each (topic, partition) the offset to read next.
 
         >>> from tempfile import TemporaryDirectory
         >>> from headwater import Admin, Consumer, Producer
@@ -492,17 +497,23 @@ class Consumer:
         self._check_open()
         if self._group is None:
             raise StreamsError("Only a group can commit: make the consumer with group=.")
-        self._commit(self._assigned.values())
+        if offsets is None:
+            self._commit(self._assigned.values())
+        else:
+            self._commit_offsets({self._own(*place): offset for place, offset in offsets.items()})
 
     def _commit(self, assigned: Iterable[_Assigned]) -> None:
+        self._commit_offsets({one: one.position for one in assigned})
+
+    def _commit_offsets(self, offsets: Mapping[_Assigned, int]) -> None:
         if self._group is None:
             return
         there = self._group.committed()
-        moved = [one for one in assigned if there.get(one.place) != one.position]
+        moved = {one: offset for one, offset in offsets.items() if there.get(one.place) != offset}
         for one in moved:
             # An offset must never point past what a power loss leaves.
             one.log.sync()
-        self._group.commit({one.place: one.position for one in moved})
+        self._group.commit({one.place: offset for one, offset in moved.items()})
 
     def committed(self) -> dict[Place, int]:
         """Return the offsets that the group has committed in the topics of this consumer.
@@ -526,5 +537,5 @@ def _topics(group: str, member: Member) -> list[str]:
         return msgspec.json.decode(member.note, type=list[str])
     except msgspec.MsgspecError:
         raise StreamsError(
-            f"The group {group!r} is that of a running application (member {member.name}): take another name for this one."
+            f"The group {group!r} is that of a running application (member {member.name}): take another name."
         ) from None

@@ -6,7 +6,7 @@ A task's commit goes through its own database, step by step:
 2. one write: rows, operator memory, offsets, and the encoded outputs with their sequence numbers (the outbox);
 3. each outbox entry is appended to its partition, under (application/task, sequence);
 4. the outputs are made durable;
-5. the outbox is forgotten, with the next commit's write.
+5. the outbox is forgotten, with the next commit's write or when the task is given up.
 
 A crash before 2 has changed nothing. After 2, the task's next owner finds the outbox and goes on with 3 before it reads
 anything; the log drops entries it already has. So nothing is lost or doubled, whatever the moment.
@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import logging
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -37,7 +39,14 @@ from headwater.streams.queues import RawRecord
 
 __all__ = ["OUTBOX", "LogConnection"]
 
+log = logging.getLogger("headwater")
+
 OUTBOX = "|outbox"
+
+# Records of an internal topic are deleted when so many of a partition have been processed since the last time.
+PURGE = 100_000
+# How often retention and compaction are seen to.
+MAINTAIN_SECONDS = 60.0
 
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.Decoder(list[tuple[bytes | None, bytes | None, int, Headers]]).decode
@@ -54,7 +63,7 @@ class LogConnection:
 
     def __init__(
         self,
-        log: Log,
+        embedded: Log,
         app_id: str,
         member: str,
         topology: str,
@@ -62,16 +71,20 @@ class LogConnection:
         exactly_once: bool = True,
         at: Callable[[str], Any] = lambda point: None,
     ) -> None:
-        self._log = log
+        self._log = embedded
         self._app_id = app_id
         self._exactly_once = exactly_once
         self._at = at
-        self._group = Group(log, app_id)
+        self._group = Group(embedded, app_id)
         self._partitions: dict[Place, Partition] = {}
         self._counts: dict[str, int] = {}
         self._turns: dict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._sequences: dict[str, dict[Place, int]] = {}
         self._forgotten: dict[str, list[bytes]] = {}
+        self._internal: set[str] = set()
+        self._purged: dict[Place, int] = {}
+        self._closing = threading.Event()
+        self._maintenance = threading.Thread(target=self._maintain, name="headwater-log-maintenance", daemon=True)
         self._member = self._group.join(member, hashlib.sha256(topology.encode()).hexdigest())
         others = {m.note for m in self._group.members() if m.note != self._member.note}
         if others:
@@ -82,6 +95,7 @@ class LogConnection:
                     f"id (--app-id)"
                 ]
             )
+        self._maintenance.start()
 
     # ---- topics ------------------------------------------------------------------------------------------------
 
@@ -92,6 +106,7 @@ class LogConnection:
     def create(self, topic: str, partitions: int, *, internal: bool) -> None:
         # Records of internal topics are deleted once they are processed, never by age: a worker may be down for weeks.
         if internal:
+            self._internal.add(topic)
             self._log.create_topic(topic, partitions, exist_ok=True, retention_ms=None)
         else:
             self._log.create_topic(topic, partitions, exist_ok=True)
@@ -174,9 +189,14 @@ class LogConnection:
         # For people and tools: the offsets that count are in the tasks' databases.
         reached = {place: at for commit in commits for place, at in commit.changes.offsets.items()}
         self._group.commit(reached, sync=False)
+        for place, at in reached.items():
+            if place[0] in self._internal and at - self._purged.get(place, 0) >= PURGE:
+                self._partition(*place).delete_before(at)
+                self._purged[place] = at
 
     def _commit_once(self, routed: list[tuple[TaskCommit, dict[Place, list[Any]]]]) -> None:
         appends: list[tuple[str, Place, int, list[Any]]] = []
+        done: dict[str, list[bytes]] = {}
         for commit, outputs in routed:
             batch = commit.changes.batch()
             own: dict[bytes, bytes | None] = dict.fromkeys(self._forgotten.pop(commit.task_id, ()))
@@ -194,7 +214,7 @@ class LogConnection:
             if batch:
                 commit.backend.write(batch)
             self._at("after-write")
-            self._forgotten[commit.task_id] = keys
+            done[commit.task_id] = keys
         for append in appends:
             self._at("before-append")
             self._append(*append)
@@ -203,16 +223,24 @@ class LogConnection:
         for place in {place for _, place, _, _ in appends}:
             self._partition(*place).sync()
         self._at("after-sync")
+        # Only now: an outbox that is forgotten before its outputs are durable is a loss.
+        self._forgotten |= done
 
     def _commit_again(self, routed: list[tuple[TaskCommit, dict[Place, list[Any]]]]) -> None:
         for _, outputs in routed:
             for place, records in outputs.items():
+                self._at("before-append")
                 self._partition(*place).append(records)
+                self._at("after-append")
+        self._at("before-sync")
         for place in {place for _, outputs in routed for place in outputs}:
             self._partition(*place).sync()
+        self._at("after-sync")
         for commit, _ in routed:
+            self._at("before-write")
             if batch := commit.changes.batch():
                 commit.backend.write(batch)
+            self._at("after-write")
 
     def _append(self, task_id: str, place: Place, sequence: int, records: list[Any]) -> None:
         self._partition(*place).append(records, producer=f"{self._app_id}/{task_id}", sequence=sequence)
@@ -227,15 +255,25 @@ class LogConnection:
             routed[topic, partition].append((key, value, timestamp, headers))
         return routed
 
-    def forget(self, task_id: str, backend: Backend) -> None:
-        """Clear the outbox of a task that is about to be given up, all of whose outputs are durable."""
+    def settle(self, task_id: str, backend: Backend) -> None:
         keys = self._forgotten.pop(task_id, ())
         if keys:
             self._at("before-forget")
             backend.write({OUTBOX: dict.fromkeys(keys)})
             self._at("after-forget")
 
+    def _maintain(self) -> None:
+        while not self._closing.wait(MAINTAIN_SECONDS):
+            try:
+                self._log.maintain()
+            except StreamsError as error:
+                # Nothing is lost by cleaning later; the next append or read meets the same fault and says so.
+                log.warning("retention and compaction are put off: %s", error)
+
     def close(self) -> None:
+        self._closing.set()
+        if self._maintenance.ident is not None:
+            self._maintenance.join()
         self._group.close()
         for partition in self._partitions.values():
             partition.close()

@@ -1,5 +1,5 @@
-"""The producer of the embedded log: records one by one in, batches appended. It owns the choice of the partition and when a
-batch is full or has waited long enough; appending is the log's."""
+"""The producer of the embedded log: records one by one in, batches appended. It owns the choice of the partition and
+when a batch is full or has waited long enough; appending is the log's."""
 
 import threading
 import time

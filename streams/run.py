@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
@@ -93,10 +93,18 @@ def run(
     return app
 
 
-class stopping_on_signals:  # noqa: N801 - reads as the statement it is
+class Stoppable(Protocol):
+    """What a signal can stop."""
+
+    def request_stop(self) -> None:
+        """Have it stop soon."""
+        ...
+
+
+class stopping_on_signals:
     """While in it, SIGINT and SIGTERM stop the application gracefully."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Stoppable) -> None:
         self._app = app
         self._before: dict[int, Any] = {}
 

@@ -129,16 +129,16 @@ class Worker:
 
     def _ensure(self, topic: str, partitions: int, *, internal: bool) -> None:
         there = self._topics.get(topic)
-        if there is None:
-            self._connection.create(topic, partitions, internal=internal)
-            self._topics[topic] = partitions
-        elif internal and there != partitions:
+        if internal and there not in (None, partitions):
             raise TopologyError(
                 [
                     f"internal topic {topic!r} has {there} partitions, but the topology needs {partitions}: the number "
                     f"of source partitions has changed; reset the application (headwater reset) to start anew"
                 ]
             )
+        if internal or there is None:
+            self._connection.create(topic, partitions, internal=internal)
+            self._topics.setdefault(topic, partitions)
 
     def _partitions_of_external(self, topic: str) -> int:
         if topic in self._topics:
@@ -163,6 +163,7 @@ class Worker:
         if leaving:
             self.commit()
             for task_id in leaving:
+                self._forget(task_id)
                 self._stop(task_id)
         started = [task_id for task_id in wanted if task_id not in self.tasks and self._start(task_id)]
         return bool(leaving or started)
@@ -224,10 +225,14 @@ class Worker:
     def _reset_of(self, topic: str) -> str | None:
         return next((s.reset for s in self.topology.sources() if topic in self._topics_of(s)), None)
 
+    def _forget(self, task_id: str) -> None:
+        self._connection.forget(task_id, self.tasks[task_id].backend)
+
     def _stop(self, task_id: str) -> None:
         running = self.tasks.pop(task_id)
         try:
             running.task.close()
+            self._connection.settle(task_id, running.backend)
         finally:
             running.backend.close()
             self._connection.release(task_id)
@@ -334,6 +339,8 @@ class Worker:
         try:
             if commit:
                 self.commit()
+                for task_id in self.tasks:
+                    self._forget(task_id)
         finally:
             for task_id in list(self.tasks):
                 self._stop(task_id)

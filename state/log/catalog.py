@@ -62,13 +62,12 @@ class Log:
         """Return the log in the directory, which is made if it is not there."""
         path = Path(directory).absolute()
         log = cls(path, files)
-        try:
-            documents.load(files, path / "log", "log", _Marker)
-        except FileNotFoundError:
-            with storing("make a log", path):
+        with storing("open a log", path):
+            try:
+                documents.load(files, path / "log", "log", _Marker)
+            except FileNotFoundError:
                 files.make_directory(log._topics)
                 files.make_directory(log.groups_directory)
-                files.close(files.create(path / "topics.lock", empty=False))
                 with log._changing():
                     documents.store(files, path / "log", "log", _Marker())
                 files.sync_directory(path.parent)

@@ -147,10 +147,10 @@ class Chain:
             try:
                 tail.follow(self.files, self.active_fd, size)
             except BadBatch:
-                self._confirm(tail.position, tail.end, exact=True)
+                self._confirm(tail.position, tail.end)
         return self.tail
 
-    def _confirm(self, position: int, offset: int, *, exact: bool = False) -> None:
+    def _confirm(self, position: int, due: int | None) -> None:
         """Raise CorruptLog if the active segment is damaged here, and not only being repaired at this moment."""
         segment = self.manifest.active
         with self._locked() as manifest:
@@ -159,10 +159,11 @@ class Chain:
             size = self.files.size(self.active_fd)
             try:
                 found = next(scan(self.files, self.active_fd, position, size), None)
-                if exact and found and found[1].base != offset:
-                    raise BadBatch(f"a batch of the offset {found[1].base} lies where {offset} is due")
+                if found and due is not None and found[1].base != due:
+                    raise BadBatch(f"a batch of the offset {found[1].base} lies where {due} is due")
             except BadBatch as error:
                 if not self._only_zeros(position, size):
+                    offset = segment.base if due is None else due
                     raise self.corrupt(segment, position, offset, str(error)) from error
 
     def _only_zeros(self, position: int, size: int) -> bool:
@@ -343,25 +344,29 @@ class Chain:
             self._indexes[segment.id] = index
         return index
 
-    def walk(self, segment: Segment, fd: int, position: int, offset: int = 0) -> Iterator[tuple[int, Batch]]:
+    def walk(self, segment: Segment, fd: int, position: int, due: int | None = None) -> Iterator[tuple[int, Batch]]:
         """Yield the segment's whole batches from the position on; CorruptLog at damage.
 
-        The offset is the one looked for, which a message names if there is nothing better.
+        `due` is the lowest offset that the first batch may have, if that is known.
         """
-        limit = self.files.size(fd) if segment.end is None else segment.size
-        due, reached = max(segment.base, offset if position else 0), -1
+        active = segment.end is None
+        limit = self.files.size(fd) if active else segment.size
+        if position == 0:
+            due = segment.base
         try:
             for at, batch in scan(self.files, fd, position, limit):
-                if batch.base <= reached or (segment.end is not None and batch.last >= segment.end):
+                if due is not None and (batch.base != due if active else batch.base < due):
                     raise BadBatch(f"a batch of the offsets {batch.base} to {batch.last} lies where {due} is due")
-                reached, due, position = batch.last, batch.last + 1, at + batch.size
+                if segment.end is not None and batch.last >= segment.end:
+                    raise BadBatch(f"a batch of the offsets {batch.base} to {batch.last} lies before {segment.end}")
+                due, position = batch.last + 1, at + batch.size
                 yield at, batch
         except BadBatch as error:
-            if segment.end is not None:
-                raise self.corrupt(segment, position, due, str(error)) from error
+            if not active:
+                raise self.corrupt(segment, position, segment.base if due is None else due, str(error)) from error
             self._confirm(position, due)
-        if segment.end is not None and position != limit:
-            raise self.corrupt(segment, position, due, "the file is too short")
+        if not active and position != limit:
+            raise self.corrupt(segment, position, segment.base if due is None else due, "the file is too short")
 
     def decode(self, segment: Segment, position: int, batch: Batch) -> list[Record]:
         """Return the batch's records; CorruptLog if there are none in it."""

@@ -188,14 +188,15 @@ class Partition:
         manifest, out, size = chain.manifest, list[Record](), 0
         for segment in manifest.segments[manifest.segment_at(offset) :]:
             fd = chain.open(segment)
+            due = None
             if self._cursor[:2] == (offset, segment.id):
-                position = self._cursor[2]
+                due, _, position = self._cursor
             else:
                 if segment.end is None and offset > (end := self._end_for(offset)):
                     raise OutOfRange(str(self), offset, manifest.start, end)
                 position = chain.index(segment, fd).position(offset)
             try:
-                for at, batch in chain.walk(segment, fd, position, offset):
+                for at, batch in chain.walk(segment, fd, position, due):
                     if batch.last < offset:
                         continue
                     if out and (size + batch.size > max_bytes or len(out) >= max_records):

@@ -183,7 +183,7 @@ def session_aggregate_null(case: Case) -> Topology:
 
 
 @topology
-def session_zero_gap(case: Case) -> Topology:
+def session_smallest_gap(case: Case) -> Topology:
     b = new_builder()
     b.stream("in").group_by_key().windowed_by(sessions(1, 10)).count(store="counts").to_stream().to("out")
     return b.build()
@@ -1347,7 +1347,7 @@ def global_store_processor(case: Case) -> Topology:
 
 
 @topology
-def global_table_map_values(case: Case) -> Topology:
+def two_global_tables(case: Case) -> Topology:
     b = new_builder()
     facts = b.global_table("facts", store="glo")
     more = b.global_table("more")
@@ -2378,9 +2378,9 @@ def suppress_big_times(case: Case) -> Topology:
 
 
 @topology
-def sliding_zero_difference(case: Case) -> Topology:
+def sliding_difference_one(case: Case) -> Topology:
     b = new_builder()
-    b.stream("in").group_by_key().windowed_by(sliding(0, 5)).count(store="counts").to_stream().to("out")
+    b.stream("in").group_by_key().windowed_by(sliding(1, 5)).count(store="counts").to_stream().to("out")
     return b.build()
 
 

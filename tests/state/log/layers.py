@@ -128,8 +128,14 @@ class Lossy(Files):
     def _content(self, inode: int) -> Path:
         return self.shadow / "content" / str(inode)
 
-    def _names(self, path: Path) -> Path:
-        return self.shadow / "names" / (path.relative_to(self.root).as_posix().replace("/", "|") + ".json")
+    def _names(self, inode: int) -> Path:
+        return self.shadow / "names" / str(inode)
+
+    def make_directory(self, path: Path) -> None:
+        new = not path.exists()
+        super().make_directory(path)
+        if new:
+            self._names(path.stat().st_ino).unlink(missing_ok=True)
 
     def create(self, path: Path, *, empty: bool = True) -> int:
         new = not path.exists()
@@ -148,16 +154,14 @@ class Lossy(Files):
         self._put(self._content(os.fstat(fd).st_ino), os.pread(fd, os.fstat(fd).st_size, 0))
 
     def sync_directory(self, path: Path) -> None:
-        if path == self.root.parent:
-            return
         with os.scandir(path) as entries:
-            names = {entry.name: None if entry.is_dir() else entry.inode() for entry in entries}
-        self._put(self._names(path), json.dumps(names).encode())
+            names = {entry.name: (entry.is_dir(), entry.inode()) for entry in entries}
+        self._put(self._names(path.stat().st_ino), json.dumps(names).encode())
 
     def lose_power(self, random: Random | None = None) -> None:
         """Take the root back to what is durable; of what was appended to a file since, a random prefix may be left."""
         fresh = self.root.with_name(self.root.name + ".after")
-        self._restore(self.root, fresh, random)
+        self._restore(self.root.stat().st_ino, self.root, fresh, random)
         shutil.rmtree(self.root)
         fresh.replace(self.root)
         shutil.rmtree(self.shadow)
@@ -169,14 +173,12 @@ class Lossy(Files):
                 os.close(fd)
             self.sync_directory(Path(folder))
 
-    def _restore(self, source: Path, target: Path, random: Random | None) -> None:
+    def _restore(self, directory: int, source: Path, target: Path, random: Random | None) -> None:
         target.mkdir()
-        names = self._names(source)
-        if not names.exists():
-            return
-        for name, inode in json.loads(names.read_bytes()).items():
-            if inode is None:
-                self._restore(source / name, target / name, random)
+        names = self._names(directory)
+        for name, (is_directory, inode) in (json.loads(names.read_bytes()) if names.exists() else {}).items():
+            if is_directory:
+                self._restore(inode, source / name, target / name, random)
                 continue
             content = self._content(inode)
             data = content.read_bytes() if content.exists() else b""
