@@ -22,6 +22,7 @@ from headwater.dsl.serde import Json, Serde, Str
 from headwater.dsl.stores import StoreDescription
 from headwater.dsl.suppliers import SourceTable
 from headwater.dsl.topology import Source, Topology, plain_store
+from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
     from headwater.dsl.stream import KStream
@@ -49,6 +50,8 @@ class StreamsBuilder(CamelCase):
 
     def __init__(self, key: Serde | None = None, value: Serde | None = None) -> None:
         self._drawing = Drawing(key if key is not None else Str(), value if value is not None else Json())
+        self._drawing.check_serde("StreamsBuilder", "key=", key)
+        self._drawing.check_serde("StreamsBuilder", "value=", value)
 
     def stream(
         self,
@@ -79,10 +82,14 @@ class StreamsBuilder(CamelCase):
         if isinstance(topics, str):
             names = (topics,)
         elif not isinstance(topics, re.Pattern):
+            if not isinstance(topics, Iterable):
+                raise TopologyError([f"stream() takes a topic, several or a pattern, not {topics!r}"])
             names = tuple(topics)
         if not names and pattern is None:
             self._drawing.fault(name, "stream() needs at least one topic")
-        self._check_source(name, timestamp, reset)
+        for topic in names:
+            self._drawing.check_topic(name, topic)
+        self._check_source(name, timestamp, reset, key, value)
         drawing = self._drawing
         own_key, own_value = key or drawing.default_key, value or drawing.default_value
         node = SourceNode(name, names, pattern, own_key, own_value, timestamp, reset)
@@ -203,7 +210,7 @@ class StreamsBuilder(CamelCase):
         """
         _, processor_name, source = self._table_source(topic, key, value, timestamp, reset, name, True)
         store = self._drawing.collect(lambda: plain_store(spec, source.key, source.value))
-        self._drawing.check(processor_name, processor, 0)
+        self._drawing.check_supplier(processor_name, processor)
         if store is not None:
             store = replace(store, changelog=False)
             op = Process(processor, stores=(store.name,))
@@ -238,11 +245,16 @@ class StreamsBuilder(CamelCase):
     ) -> tuple[str, str, Source]:
         source_name = self._drawing.suffixed(name, "-source", "KSTREAM-SOURCE-")
         table_name = self._drawing.named(name, "KTABLE-SOURCE-")
-        self._check_source(table_name, timestamp, reset)
+        self._drawing.check_topic(table_name, topic)
+        self._check_source(table_name, timestamp, reset, key, value)
         key, value = key or self._drawing.default_key, value or self._drawing.default_value
         return source_name, table_name, Source(source_name, (topic,), None, key, value, timestamp, reset, is_global)
 
-    def _check_source(self, step: str, timestamp: object, reset: str | None) -> None:
+    def _check_source(
+        self, step: str, timestamp: object, reset: str | None, key: Serde | None, value: Serde | None
+    ) -> None:
+        self._drawing.check_serde(step, "key=", key)
+        self._drawing.check_serde(step, "value=", value)
         if timestamp is not None:
             self._drawing.check(step, timestamp, 2)
         if reset is not None and reset not in _RESETS:

@@ -15,6 +15,7 @@ from headwater.dsl.suppliers import AggregateTable, CogroupedTable
 from headwater.dsl.table import KTable
 from headwater.dsl.windowed import Windows, grace_of, window_store, windowed_key, windowed_op
 from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
     from headwater.dsl.drawing import Drawing
@@ -41,6 +42,11 @@ class CogroupedKStream(CamelCase):
         >>> both = (builder.stream("a").group_by_key().cogroup(lambda k, v, total: total + v)
         ...     .cogroup(builder.stream("b").group_by_key(), lambda k, v, total: total - v))
         """
+        from headwater.dsl.grouped import KGroupedStream
+
+        if not isinstance(grouped, KGroupedStream):
+            raise TopologyError([f"cogroup() takes a grouped stream (group_by_key() or group_by()), not {grouped!r}"])
+        self._drawing.check_own("cogroup", grouped)
         return CogroupedKStream(self._drawing, {**self._groups, grouped: f}, self._parents)
 
     def aggregate(
@@ -92,6 +98,8 @@ class CogroupedKStream(CamelCase):
         """
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self, windows)
+        if not isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
+            raise TopologyError([f"cogroup: windowed_by() takes windows, not {windows!r}"])
         return WindowedCogroupedKStream(self, windows)
 
     def _windowed(

@@ -83,12 +83,13 @@ class Config:
     - `app_id`: the stem of internal topics, of state directories and of the consumer group.
     - `cache_bytes`: the record cache, which folds updates of a key until the commit; 0 emits every update.
     - `commit_interval`: time between commits; 100 ms when exactly once, otherwise 30 s.
-    - `optimize`: as in `StreamsBuilder.build`.
+    - `optimize`: what to give to `StreamsBuilder.build(optimize=...)`; a topology that is built stays as it is.
     - `join_emit_interval`, `window_emit_interval`: how often, by wall clock, left and outer joins and emit-on-close
       windows look for what has closed. Left out: every second, and with every record in the test driver.
     - `max_task_idle`: how long a task with several inputs waits for one that is empty; None waits for ever.
     - `on_…_error`: "fail", "skip", "dead-letter" or a function of an ErrorContext that answers one of these.
     - `dead_letters`, `late`: the topics for bad and for late records.
+    - `metrics`: "debug" also counts the records of every operator, which costs time for each of them.
     - `state_dir`: where state is kept; beside the embedded log if left out, since the two belong together.
     - `unmapped`: the keys that `from_kafka` has no counterpart for.
 
@@ -111,6 +112,7 @@ class Config:
     on_production_error: ErrorHandler = "fail"
     dead_letters: str | None = None
     late: str | None = None
+    metrics: Literal["info", "debug"] = "info"
     state_dir: str | os.PathLike[str] | None = None
     unmapped: tuple[str, ...] = ()
 
@@ -123,6 +125,7 @@ class Config:
                 ("exactly_once", self.exactly_once in (True, False), "True or False"),
                 ("dead_letters", self.dead_letters is None or _is_text(self.dead_letters), "a topic's name"),
                 ("late", self.late is None or _is_text(self.late), "a topic's name"),
+                ("metrics", self.metrics in ("info", "debug"), '"info" or "debug"'),
                 ("state_dir", isinstance(self.state_dir, str | os.PathLike | None), "a path"),
             )
             if not good
@@ -225,7 +228,8 @@ def _number(value: Any) -> int:
 
 
 def _milliseconds(value: Any) -> timedelta:
-    return timedelta(milliseconds=_number(value))
+    # Kafka's usual word for "never" is the largest long, which no timedelta holds.
+    return timedelta(milliseconds=min(_number(value), timedelta.max // timedelta(milliseconds=1)))
 
 
 def _idle(value: Any) -> timedelta:
@@ -251,6 +255,11 @@ def _optimization(value: Any) -> bool | frozenset[str]:
     if unknown:
         raise ValueError(f"all, none, or a list of {', '.join(_KAFKA_OPTIMIZATIONS)} is needed")
     return frozenset(_KAFKA_OPTIMIZATIONS[name] for name in names)
+
+
+def _level(value: Any) -> str:
+    # Kafka Streams' TRACE counts what we do not have.
+    return "info" if str(value).upper() == "INFO" else "debug"
 
 
 def _handler(value: Any) -> str:
@@ -292,5 +301,6 @@ _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "production.exception.handler": ("on_production_error", _handler),
     "default.production.exception.handler": ("on_production_error", _handler),
     "errors.dead.letter.queue.topic.name": ("dead_letters", str),
+    "metrics.recording.level": ("metrics", _level),
     "state.dir": ("state_dir", str),
 }

@@ -15,8 +15,8 @@ from typing import Any
 from headwater.dsl import callables
 from headwater.dsl.graph import GraphNode, RepartitionNode, Root
 from headwater.dsl.passes import PASSES, Graph
-from headwater.dsl.serde import Serde
-from headwater.dsl.stores import StoreDescription, Versioned
+from headwater.dsl.serde import Serde, serde_fault
+from headwater.dsl.stores import Session, StoreDescription, Versioned, Window
 from headwater.dsl.topology import StoreSpec, Topology
 from headwater.errors import TopologyError
 
@@ -39,6 +39,13 @@ class Materialized:
     def key_value(self, key: Serde, value: Serde) -> StoreSpec:
         """The store of an unwindowed table: timestamped, or versioned if asked for."""
         description = self.description or StoreDescription()
+        if isinstance(description, Window | Session):
+            raise TopologyError(
+                [
+                    f"store {self.name!r}: a table without windows is kept in a KeyValue or Versioned store, not in a "
+                    f"{type(description).__name__}"
+                ]
+            )
         common: dict[str, Any] = {"name": self.name, "key": self.key or key, "value": self.value or value}
         common |= {"changelog": description.changelog, "memory": description.memory}
         if isinstance(description, Versioned):
@@ -124,6 +131,9 @@ class Drawing:
         return generated if name is None else self._legal(name + suffix)
 
     def _legal(self, name: str) -> str:
+        given: object = name
+        if not isinstance(given, str):
+            raise TopologyError([f"a name must be text, not {given!r}"])
         if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
             self.fault(
                 name, "a name may hold letters, digits, '.', '_' and '-' only, 249 at most, and not be '.' or '..'"
@@ -141,6 +151,42 @@ class Drawing:
         except TopologyError as error:
             self._faults.extend(error.faults)
             return None
+
+    def check_topic(self, step: str, topic: object) -> None:
+        """Note a fault unless Kafka would take the topic's name."""
+        if not isinstance(topic, str) or not _LEGAL_NAME.fullmatch(topic) or topic in (".", ".."):
+            self.fault(
+                step, f"a topic's name is 1 to 249 letters, digits, '.', '_' or '-', not '.' or '..', and not {topic!r}"
+            )
+
+    def check_own(self, step: str, other: Any) -> None:
+        """Refuse what comes from another builder: its steps would be lost."""
+        if other._drawing is not self:
+            raise TopologyError([f"{step}: {other!r} comes from another StreamsBuilder: build both with one"])
+
+    def check_serde(self, step: str, argument: str, serde: object) -> None:
+        """Note a fault unless the argument is a serde, or left out."""
+        fault = None if serde is None else serde_fault(argument, serde)
+        if fault:
+            self.fault(step, fault)
+
+    def check_supplier(self, step: str, supplier: Any) -> None:
+        """Note a fault unless the supplier gives a new processor at every call."""
+        before = len(self._faults)
+        self.check(step, supplier, 0)
+        if len(self._faults) > before or isinstance(supplier, type):
+            return
+        try:
+            same = supplier() is supplier()
+        except Exception as error:
+            self.fault(step, f"{callables.place(supplier)}: the supplier raised {type(error).__name__}: {error}")
+            return
+        if same:
+            self.fault(
+                step,
+                f"{callables.place(supplier)}: the supplier gives the same processor each time, and tasks would share it: "
+                "make a new one in it, or give the class itself",
+            )
 
     def check(self, step: str, f: object, positional: int) -> None:
         """Note a fault unless the callable takes so many arguments."""
@@ -165,6 +211,13 @@ class Drawing:
         value: Serde | None = None,
     ) -> Materialized:
         """What a step's `store=`, `key=` and `value=` mean; a store without a name gets a generated one."""
+        given: object = store
+        if not isinstance(given, str | StoreDescription | None):
+            hint = f": write {given.__name__}(...)" if isinstance(given, type) else ""
+            self.fault(prefix.rstrip("-"), f"store= takes a name or a store description, not {given!r}{hint}")
+            store = None
+        for argument, serde in (("key=", key), ("value=", value)):
+            self.check_serde(prefix.rstrip("-"), argument, serde)
         description = store if isinstance(store, StoreDescription) else None
         name = store if isinstance(store, str) else (description.name if description else None)
         queryable = name is not None

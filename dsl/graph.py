@@ -205,7 +205,7 @@ class StoreNode(GraphNode):
         self.spec = spec
 
     def write(self, topology: Topology) -> None:
-        topology.put_store(self.spec)
+        topology.put_shared_store(self.spec)
 
 
 class GlobalStoreNode(GraphNode):

@@ -14,6 +14,7 @@ from headwater.dsl.stores import StoreDescription
 from headwater.dsl.suppliers import AggregateTable
 from headwater.dsl.table import KTable
 from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
     from headwater.dsl.cogrouped import CogroupedKStream
@@ -131,6 +132,10 @@ class KGroupedStream(CamelCase):
         """
         from headwater.dsl.windowed import SessionWindowedKStream, WindowedKStream
 
+        if not isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows):
+            raise TopologyError(
+                [f"{self._name}: windowed_by() takes windows, as TimeWindows.of(timedelta(minutes=1)), not {windows!r}"]
+            )
         return (SessionWindowedKStream if isinstance(windows, SessionWindows) else WindowedKStream)(self, windows)
 
     def cogroup(self, f: Function) -> CogroupedKStream:

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 Kind = Literal["inner", "left", "outer"]
 
+# What a join with each kind of partner may be given; None stands for KStream, which is not importable from here.
+_OPTIONS: tuple[tuple[type | None, frozenset[str]], ...] = (
+    (None, frozenset({"key", "value", "other_value", "name", "store"})),
+    (KTable, frozenset({"grace", "key", "value", "other_value", "name"})),
+    (GlobalKTable, frozenset({"select", "name"})),
+)
+
 
 def join_stream(
     left: KStream, right: Any, joiner: Function, kind: Kind, windows: JoinWindows | None, **options: Any
@@ -30,6 +37,12 @@ def join_stream(
     """A stream joined with whatever stands on the right."""
     from headwater.dsl.stream import KStream
 
+    for kinds, allowed in _OPTIONS:
+        if isinstance(right, KStream if kinds is None else kinds):
+            left._drawing.check_own(left._name, right)
+            if unknown := sorted(options.keys() - allowed):
+                what = type(right).__name__
+                raise TopologyError([f"{left!r}: a join with a {what} takes no {', '.join(f'{u}=' for u in unknown)}"])
     if isinstance(right, KStream):
         if not isinstance(windows, JoinWindows):
             raise TopologyError([f"{left!r}: a stream-stream join needs windows=JoinWindows.of(...), not {windows!r}"])
@@ -103,7 +116,11 @@ def _join_streams(
     keyed = drawing.keyed(merge, joiner, 2)
 
     base = store if isinstance(store, str) else None
-    pair = store if isinstance(store, tuple) else (None, None)
+    pair: tuple[Window | None, Window | None] = (None, None)
+    if isinstance(store, tuple | list) and len(store) == 2 and all(isinstance(side, Window) for side in store):
+        pair = store[0], store[1]
+    elif not isinstance(store, str | None):
+        drawing.fault(merge, f"store= takes the stem of the stores' names, or a pair of Window(...), not {store!r}")
     stems = generated if base is None else (base + this_suffix, base + other_suffix)
     specs = tuple(
         _join_store(drawing, merge, f"{stem}-store", description, windows, key, side_value)

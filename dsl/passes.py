@@ -225,15 +225,21 @@ def enable_versioned(graph: Graph) -> None:
 def write(graph: Graph) -> None:
     """Add every node to the topology, parents first, in the order of the user's calls."""
     counter = itertools.count()
+    faulty: set[GraphNode] = set()
     queue = [(graph.root.priority, next(counter), graph.root)]
     while queue:
         _, _, node = heapq.heappop(queue)
         if not node.written and all(parent.written for parent in node.parents):
-            try:
-                node.write(graph.topology)
-            except TopologyError as error:
-                graph.faults.extend(error.faults)
             node.written = True
+            # Below a node with a fault there would be nothing but the same fault again.
+            if any(parent in faulty for parent in node.parents):
+                faulty.add(node)
+            else:
+                try:
+                    node.write(graph.topology)
+                except TopologyError as error:
+                    graph.faults.extend(error.faults)
+                    faulty.add(node)
         for child in node.children:
             heapq.heappush(queue, (child.priority, next(counter), child))
 

@@ -85,6 +85,10 @@ class Branches(CamelCase):
         if to is None:
             self._streams[name] = branch
             return
+        given: object = to
+        if not callable(given):
+            self._drawing.fault(name, f"to= takes a function of the branch, not {given!r}")
+            return
         self._drawing.check(name, to, 1)
         if (transformed := to(branch)) is not None:
             self._streams[name] = transformed

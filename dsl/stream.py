@@ -14,6 +14,7 @@ from headwater.dsl.serde import Serde
 from headwater.dsl.stores import StoreDescription, Window
 from headwater.dsl.suppliers import SourceTable
 from headwater.dsl.windows import JoinWindows
+from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
     from headwater.dsl.drawing import Drawing
@@ -240,6 +241,9 @@ class KStream(CamelCase):
         ...     [record.value for record in driver.output("out").read_all()]
         [2, 1]
         """
+        if not isinstance(other, KStream):
+            raise TopologyError([f"{self!r}: merge() takes a KStream, not {other!r}"])
+        self._drawing.check_own(self._name, other)
         name = self._drawing.named(name, "KSTREAM-MERGE-")
         node = StepNode(name, ops.PassThrough())
         node.is_merge = True
@@ -286,8 +290,12 @@ class KStream(CamelCase):
         """
         drawing = self._drawing
         name = drawing.named(name, "KSTREAM-SINK-")
-        if not isinstance(topic, str):
+        if callable(topic):
             drawing.check(name, topic, 3)
+        else:
+            drawing.check_topic(name, topic)
+        drawing.check_serde(name, "key=", key)
+        drawing.check_serde(name, "value=", value)
         if partitioner is not None:
             drawing.check(name, partitioner, 4)
         key = key or self._key or drawing.default_key
@@ -313,8 +321,8 @@ class KStream(CamelCase):
         """
         drawing = self._drawing
         stem = name if name is not None else drawing.new_name("KSTREAM-REPARTITION-")
-        if partitions is not None and partitions < 1:
-            drawing.fault(stem, f"partitions= must be at least 1, not {partitions}")
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            drawing.fault(stem, f"partitions= must be a number, at least 1, not {partitions!r}")
         if partitioner is not None:
             drawing.check(stem, partitioner, 4)
         key, value = key or self._key, value or self._value
@@ -577,7 +585,7 @@ class KStream(CamelCase):
         stores = (stores,) if isinstance(stores, str) else tuple(stores)
         # Kafka Streams burns no number for a named process().
         name = name if name is not None else self._drawing.new_name(prefix)
-        self._drawing.check(name, supplier, 0)
+        self._drawing.check_supplier(name, supplier)
         node = StepNode(name, ops.Process(supplier, fixed_key, stores), connect=stores)
         self._drawing.add(self._node, node)
         key = self._key if fixed_key else None

@@ -21,6 +21,7 @@ from headwater.dsl.suppliers import (
 )
 from headwater.dsl.suppress import Suppress
 from headwater.dsl.topology import StoreSpec
+from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
     from headwater.dsl.drawing import Drawing, Materialized
@@ -181,6 +182,8 @@ class KTable(CamelCase):
         ...     [(record.key.start, record.value) for record in driver.output("out").read_all()]
         [(0, 2)]
         """
+        if not isinstance(suppress, Suppress):
+            raise TopologyError([f"{self!r}: suppress() takes Suppress.until_...(), not {suppress!r}"])
         drawing = self._drawing
         given, name = name, name if name is not None else drawing.new_name("KTABLE-SUPPRESS-")
         if given is not None:
@@ -325,6 +328,11 @@ class KTable(CamelCase):
         from headwater.dsl.foreign_key import join_foreign
         from headwater.dsl.joins import join_tables
 
+        if not isinstance(other, KTable):
+            raise TopologyError([f"{self!r}: a table joins another KTable, not {other!r}"])
+        self._drawing.check_own(self._name, other)
+        if foreign_key is None and (partitioner is not None or other_partitioner is not None):
+            raise TopologyError([f"{self!r}: partitioner= and other_partitioner= are for joins with foreign_key="])
         if foreign_key is None:
             return join_tables(self, other, joiner, kind, store, value, name)
         return join_foreign(

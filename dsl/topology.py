@@ -171,7 +171,7 @@ class Topology(CamelCase):
         ...     driver.store("counts").get("k")
         1
         """
-        self.put_store(plain_store(spec, self.default_key, self.default_value), *processors)
+        self.put_shared_store(plain_store(spec, self.default_key, self.default_value), *processors)
         return self
 
     def add_sink(
@@ -258,10 +258,16 @@ class Topology(CamelCase):
         """Add a sink under its parents."""
         self._add(sink)
 
-    def put_store(self, spec: StoreSpec, *processors: str) -> None:
-        """Add a store (again, if it is the same) and connect the processors to it."""
+    def put_shared_store(self, spec: StoreSpec, *processors: str) -> None:
+        """Add a store that processors share by its name; adding an equal one again is adding it once."""
         known = self.stores.get(spec.name)
-        if known is not None and known != spec:
+        self.put_store(known if known == spec else spec, *processors)
+
+    def put_store(self, spec: StoreSpec, *processors: str) -> None:
+        """Add a step's own store (again, if it is this very one) and connect the processors to it."""
+        known = self.stores.get(spec.name)
+        # Not equal, but the same: two steps that both say store="x" would count into one.
+        if known is not None and known is not spec:
             raise TopologyError([f"a different store named {spec.name!r} has already been added: choose another name"])
         if spec.name in self.global_stores:
             raise TopologyError([f"a global store named {spec.name!r} has already been added: choose another name"])
@@ -360,6 +366,8 @@ class Topology(CamelCase):
 
 def plain_store(spec: StoreDescription, key: Serde, value: Serde) -> StoreSpec:
     """The store a description means when a user adds it by hand: key-value and window stores are plain."""
+    if not isinstance(spec, StoreDescription):
+        raise TopologyError([f"add_store() takes a store description such as KeyValue('name'), not {spec!r}"])
     if spec.name is None:
         raise TopologyError(["add_store() needs a store with a name"])
     key, value = spec.key or key, spec.value or value

@@ -34,21 +34,27 @@ def window_store(
     else:
         size_ms, least = windows.size_ms, windows.size_ms + windows.grace_ms
         needs = "the window size plus the grace"
-    description = materialized.description or StoreDescription()
-    retention_ms = least
-    if isinstance(description, Window | Session):
-        retention_ms = least if description.retention_ms is None else description.retention_ms
-        if retention_ms < least:
-            drawing.fault(
-                step, f"store {materialized.name!r}: retention must be at least {needs}: {least} ms, not {retention_ms}"
-            )
+    session = isinstance(windows, SessionWindows)
+    wanted = Session if session else Window
+    description = materialized.description or wanted()
+    if not isinstance(description, wanted):
+        drawing.fault(
+            step,
+            f"store {materialized.name!r}: these windows are kept in a {wanted.__name__} store, not in a "
+            f"{type(description).__name__}: write store={wanted.__name__}({description.name!r}, ...)",
+        )
+        description = wanted()
+    retention_ms = least if description.retention_ms is None else description.retention_ms
+    if retention_ms < least:
+        drawing.fault(
+            step, f"store {materialized.name!r}: retention must be at least {needs}: {least} ms, not {retention_ms}"
+        )
     if isinstance(description, Window) and description.size_ms not in (None, size_ms):
         drawing.fault(
             step,
             f"store {materialized.name!r}: size is {description.size_ms} ms, but the windows' own is {size_ms} ms: "
             "leave it out",
         )
-    session = isinstance(windows, SessionWindows)
     return StoreSpec(
         "session" if session else "window",
         materialized.name,
@@ -58,7 +64,9 @@ def window_store(
         retention_ms=retention_ms,
         size_ms=size_ms,
         on_close=on_close,
-        cached=description.cached is not False and not on_close,
+        # Of what is emitted on close, Kafka Streams caches tumbling and hopping windows only.
+        cached=description.cached is not False
+        and not (on_close and isinstance(windows, SessionWindows | SlidingWindows)),
         changelog=description.changelog,
         memory=description.memory,
     )

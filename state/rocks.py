@@ -206,6 +206,27 @@ class RocksBackend:
             raise self._unusable("")
         self._database.write(writes, self._writing)
 
+    @property
+    def stores(self) -> Iterable[str]:
+        """The names of the stores in it."""
+        return self._families.keys()
+
+    def estimated_rows(self, store: str) -> int:
+        """Return about how many rows a store has: updates and deletions that wait to be compacted are counted twice."""
+        return self._property(store, "rocksdb.estimate-num-keys")
+
+    def disk_bytes(self, store: str) -> int:
+        """Return about how many bytes a store takes: its files, and what waits in memory for the next one."""
+        return self._property(store, "rocksdb.live-sst-files-size") + self._property(
+            store, "rocksdb.cur-size-all-mem-tables"
+        )
+
+    def _property(self, store: str, name: str) -> int:
+        family = self._families.get(store)
+        if family is None:
+            raise self._unusable(store)
+        return family.property_int_value(name) or 0
+
     def close(self) -> None:
         if self._database is None:
             return

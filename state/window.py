@@ -186,10 +186,15 @@ class WindowStore(Generic[K, V]):
 
     def fetch_all(self, lo: int, hi: int) -> Iterator[tuple[int, K, V]]:
         """Iterate (start, key, row) with lo <= start <= hi by start, then serialised key."""
-        lo, hi = max(lo, self._first_readable), min(hi, LAST_TIME)
+        first = self._first_readable
+        lo, hi = max(lo, first if self._touch is None else 0), min(hi, LAST_TIME)
         if hi < lo:
             return iter(())
-        return self._by_time(self._times.scan(pack_time(lo), pack_time(hi + 1)))
+        times = self._times.scan(pack_time(lo), pack_time(hi + 1))
+        if self._touch is not None:
+            # Time keys begin with the start, so they sort as starts do.
+            times = ((time_key, mark) for time_key, mark in times if mark == HELD or time_key >= pack_time(first))
+        return self._by_time(times)
 
     def _by_time(self, times: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[int, K, V]]:
         get, decode, suffix = self._rows.get, self._decode_key, self._suffix

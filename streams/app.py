@@ -6,18 +6,22 @@ the worker's.
 
 from __future__ import annotations
 
+import errno
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
-from headwater.streams.stores import public
-from headwater.streams.task import committed_store
+from headwater.state.log.errors import StorageError
+from headwater.streams.metrics import collect
+from headwater.streams.queries import StoreView
 from headwater.streams.worker import Clock, SystemClock, Worker
 
 __all__ = ["App", "State"]
@@ -30,6 +34,8 @@ T = TypeVar("T")
 # How long the loop rests when there was nothing to do, and how long it waits before it starts anew after a fault.
 REST_SECONDS = 0.01
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+# What another try does not help against.
+_LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 class App:
@@ -58,6 +64,7 @@ class App:
         *,
         clock: Clock | None = None,
         on_state: Callable[[State, State], Any] | None = None,
+        beside: Callable[[App], AbstractContextManager[Any]] | None = None,
     ) -> None:
         self.topology = topology
         self.clock: Clock = clock or SystemClock()
@@ -65,6 +72,8 @@ class App:
         self.restarts = 0
         self._make = make
         self._on_state = on_state
+        self._beside = beside
+        self._paused = False
         self._state: State = "created"
         self._changed = threading.Condition()
         self._requests: queue.SimpleQueue[tuple[Callable[[Worker], Any], Future[Any]]] = queue.SimpleQueue()
@@ -133,37 +142,46 @@ class App:
     # ---- the worker's thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            with self._beside(self) if self._beside is not None else nullcontext():
+                self._work()
+        except BaseException as fault:
+            self.error = fault
+            self._end("failed", fault)
+        else:
+            self._end("stopped", StreamsError("the application has stopped"))
+
+    def _work(self) -> None:
+        """Run workers, one after the other, until one has stopped as it was told to; raise what cannot pass."""
         wait = FIRST_WAIT
         self._enter("starting")
         while not self._stop.is_set():
             worker: Worker | None = None
+            began = time.monotonic()
             try:
-                worker = self._worker = self._make(self.clock)
+                worker = self._make(self.clock)
+                worker.paused = self._paused
                 worker.rebalance()
-                self._enter("running")
+                self._worker = worker
+                self._enter("paused" if self._paused else "running")
                 while not self._stop.is_set():
                     if not self._serve(worker) and not worker.step():
                         self.clock.sleep(REST_SECONDS)
-                    wait = FIRST_WAIT
                 self._enter("stopping")
                 worker.close()
                 self._worker = None
-            except OSError as fault:
-                # A disk that is full, a file system that hiccups: what was committed is safe, and it may pass.
+            except BaseException as fault:
                 self._give_up(worker)
+                if not _may_pass(fault):
+                    raise
+                # A disk that is full, a file system that hiccups: what was committed is safe.
+                if time.monotonic() - began > LONGEST_WAIT:
+                    wait = FIRST_WAIT
                 self.restarts += 1
-                log.warning("%s; starting again in %.1f s", fault, wait)
+                log.warning("%s Starting again in %.1f s.", fault, wait)
                 self._enter("restarting")
                 self._stop.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
-            except BaseException as fault:
-                self.error = fault
-                self._give_up(worker)
-                self._refuse(fault)
-                self._enter("failed")
-                return
-        self._refuse(StreamsError("the application has stopped"))
-        self._enter("stopped")
 
     def _give_up(self, worker: Worker | None) -> None:
         self._worker = None
@@ -186,16 +204,45 @@ class App:
             raise
         return True
 
+    def _end(self, state: State, why: BaseException) -> None:
+        self._enter(state)
+        # After the state is set: whoever asks from now on sees it.
+        self._refuse(why)
+
     def _refuse(self, why: BaseException) -> None:
-        while not self._requests.empty():
-            self._requests.get()[1].set_exception(why)
+        while True:
+            try:
+                self._requests.get_nowait()[1].set_exception(why)
+            except queue.Empty:
+                return
 
     def _ask(self, ask: Callable[[Worker], T]) -> T:
-        if self._state in ("stopped", "failed"):
-            raise self.error or StreamsError("the application has stopped")
+        """What a question gives, asked in the worker's thread between two steps; its fault is the worker's."""
+        if threading.current_thread() is self._thread and self._worker is not None:
+            return ask(self._worker)
+        if self._thread.ident is None:
+            raise StreamsError("the application has not been started")
         future: Future[T] = Future()
         self._requests.put((ask, future))
+        if self._state in ("stopped", "failed"):
+            self._refuse(self.error or StreamsError("the application has stopped"))
         return future.result()
+
+    def look(self, read: Callable[[Worker], T]) -> T:
+        """What a function reads from the worker between two steps; its faults are the caller's own."""
+        if self._worker is None:
+            raise self.error or StreamsError(f"the application is {self._state}: it cannot be asked now, try again")
+
+        def attempt(worker: Worker) -> tuple[T | None, Exception | None]:
+            try:
+                return read(worker), None
+            except Exception as error:
+                return None, error
+
+        found, error = self._ask(attempt)
+        if error is not None:
+            raise error
+        return found  # type: ignore[return-value]  # without an error it is what was read
 
     # ---- what others may ask -----------------------------------------------------------------------------------
 
@@ -209,47 +256,54 @@ class App:
         timer = threading.Timer(timeout, give_up.set)
         timer.start()
         try:
-            while not self._ask(_idle):
+            while True:
+                idle, busy = self._ask(_idle)
+                if idle:
+                    return
                 if give_up.is_set():
                     raise StreamsError(f"the application is still busy after {timeout} s")
+                if not busy:
+                    # Another worker has yet to let a task go, or it is paused.
+                    time.sleep(REST_SECONDS)
         finally:
             timer.cancel()
 
     def pause(self) -> None:
-        """Process nothing more until `resume()`; tasks are kept."""
-        self._ask(lambda worker: setattr(worker, "paused", True))
-        self._enter("paused")
+        """Process nothing more until `resume()`, also after a restart; tasks are kept."""
+        self._pause(True)
 
     def resume(self) -> None:
         """Go on."""
-        self._ask(lambda worker: setattr(worker, "paused", False))
-        self._enter("running")
+        self._pause(False)
 
-    def store(self, name: str) -> Any:
-        """A store's rows as of the last commit, of the tasks that run here; read only."""
-        worker = self._worker
-        if worker is None:
-            raise StreamsError(f"the application is {self._state}: its stores cannot be read now")
-        spec = {**self.topology.stores, **self.topology.global_stores}.get(name)
-        if spec is None:
-            known = ", ".join(sorted({*self.topology.stores, *self.topology.global_stores})) or "none at all"
-            raise StreamsError(f"there is no store {name!r}, only {known}")
-        if name in self.topology.global_stores:
-            assert worker.global_task is not None
-            stores = [worker.global_task.stores[name]]
-        else:
-            running = [r for r in list(worker.tasks.values()) if name in r.task.stores]
-            stores = [committed_store(spec, r.backend) for r in running]
-        return public(spec, stores, self.clock.now, False)
+    def _pause(self, paused: bool) -> None:
+        def change(worker: Worker) -> None:
+            self._paused = worker.paused = paused
+            self._enter("paused" if paused else "running")
+
+        self._ask(change)
+
+    def store(self, name: str) -> StoreView:
+        """A store's rows as of the last commit, of the tasks that run here; read only.
+
+        Each read is made between two steps of the worker, and is a copy: a long one holds it up.
+        """
+        return StoreView(self, name)
 
     def metrics(self) -> dict[str, Any]:
         """What has been counted so far, for the application, its tasks, their steps and stores."""
-        from headwater.streams.metrics import collect
-
-        return self._ask(lambda worker: collect(worker, self))
+        return self.look(lambda worker: collect(worker, self))
 
 
-def _idle(worker: Worker) -> bool:
-    worker.step()
-    worker.commit()
-    return worker.idle() and not worker.waiting_for()
+def _may_pass(fault: BaseException) -> bool:
+    """Whether starting again may help: the operating system's faults, but for those a person must see to."""
+    if isinstance(fault, StorageError) and fault.__cause__ is not None:
+        fault = fault.__cause__
+    return isinstance(fault, OSError) and fault.errno not in _LASTING
+
+
+def _idle(worker: Worker) -> tuple[bool, bool]:
+    """Whether the worker has nothing left to do, and whether it has done anything just now."""
+    busy = worker.step()
+    busy = worker.commit() or busy
+    return worker.idle() and not worker.waiting_for(), busy

@@ -120,6 +120,7 @@ class Site:
         self.context = shared.context
         self.partitions_of = shared.partitions_of
         self.real_topic = shared.real_topic
+        self.taken = 0
         self.dropped = 0
         self.came_late = 0
         self._op = node.op if isinstance(node, ProcessorNode) else node
@@ -192,6 +193,17 @@ class Site:
             return self.forward, send_old
         cached = self._shared.cache.store(spec, self._shared.stores[store])
         return cached.emitter(self.forward, send_old, isinstance(self._op, _AGGREGATES)), True
+
+    def keeper(self, store: str) -> Step | None:
+        """How to tell the record cache of a row just put into `store` of which nothing is forwarded; None without one.
+
+        So windows emitted on close can be read past their retention while the cache holds them. Kafka Streams caches
+        no sessions that are emitted on close.
+        """
+        spec = self._shared.specs[store]
+        if not spec.cached or not self.config.cache_bytes or spec.kind != "window":
+            return None
+        return self._shared.cache.store(spec, self._shared.stores[store]).emitter(_end, False, False)
 
     def output(
         self,
@@ -306,6 +318,16 @@ def _end(*record: Any) -> None:
     """Nobody wants the record."""
 
 
+def _counted(step: Step, site: Site) -> Step:
+    """A step that counts what it takes."""
+
+    def counted(*record: Any) -> None:
+        site.taken += 1
+        step(*record)
+
+    return counted
+
+
 def compile_nodes(names: Iterable[str], shared: Shared) -> dict[str, Step]:
     """The running form of some nodes with all their descendants: what to call with a source's records, by its name."""
     topology = shared.topology
@@ -320,6 +342,8 @@ def compile_nodes(names: Iterable[str], shared: Shared) -> dict[str, Step]:
             sources[name] = site.forward
         else:
             steps[name] = compile_op(node.op if isinstance(node, ProcessorNode) else node, site)
+            if shared.config.metrics == "debug":
+                steps[name] = _counted(steps[name], site)
     shared.starts.reverse()
     shared.closes.reverse()
     return sources

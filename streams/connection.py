@@ -55,10 +55,6 @@ class Connection(Protocol):
         """Tidy up in the back end of a task that is about to be given up, so that its next owner finds nothing to do."""
         ...
 
-    def forget(self, task_id: str, backend: Backend) -> None:
-        """Clear what was kept for `recover()`: the task is about to be given up, and its commits are done."""
-        ...
-
     def release(self, task_id: str) -> None:
         """Give a task up; its commits are done."""
         ...

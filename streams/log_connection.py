@@ -171,10 +171,13 @@ class LogConnection:
             else:
                 pending.append((key, place, int(rest[0]), row))
         self._sequences[task_id] = sequences
-        for _, place, sequence, row in pending:
-            self._append(task_id, place, sequence, _decode(row))
-        for place in {place for _, place, _, _ in pending}:
-            self._partition(*place).sync()
+        if pending:
+            self._at("before-replay")
+            for _, place, sequence, row in pending:
+                self._append(task_id, place, sequence, _decode(row))
+            for place in {place for _, place, _, _ in pending}:
+                self._partition(*place).sync()
+            self._at("after-replay")
         self._forgotten[task_id] = [key for key, *_ in pending]
 
     def commit(self, commits: Sequence[TaskCommit]) -> None:
@@ -202,7 +205,11 @@ class LogConnection:
             own: dict[bytes, bytes | None] = dict.fromkeys(self._forgotten.pop(commit.task_id, ()))
             sequences, keys = self._sequences[commit.task_id], []
             for place, records in outputs.items():
-                sequence = sequences[place] = sequences.get(place, 0) + 1
+                if place not in sequences:
+                    # Never written from this database: go on after an earlier one, which was deleted or reset, or the
+                    # log would take these for its outputs and drop them.
+                    sequences[place] = self._partition(*place).last_sequence(self._producer(commit.task_id)) or 0
+                sequence = sequences[place] = sequences[place] + 1
                 name = b"%s\0%d" % (place[0].encode(), place[1])
                 keys.append(b"out\0%s\0%d" % (name, sequence))
                 own[keys[-1]] = _encode(records)
@@ -216,9 +223,7 @@ class LogConnection:
             self._at("after-write")
             done[commit.task_id] = keys
         for append in appends:
-            self._at("before-append")
             self._append(*append)
-            self._at("after-append")
         self._at("before-sync")
         for place in {place for _, place, _, _ in appends}:
             self._partition(*place).sync()
@@ -243,7 +248,12 @@ class LogConnection:
             self._at("after-write")
 
     def _append(self, task_id: str, place: Place, sequence: int, records: list[Any]) -> None:
-        self._partition(*place).append(records, producer=f"{self._app_id}/{task_id}", sequence=sequence)
+        self._at("before-append")
+        self._partition(*place).append(records, producer=self._producer(task_id), sequence=sequence)
+
+    def _producer(self, task_id: str) -> str:
+        return f"{self._app_id}/{task_id}"
+        self._at("after-append")
 
     def _route(self, commit: TaskCommit) -> dict[Place, list[Any]]:
         """The outputs by topic partition, each in order."""

@@ -1,48 +1,153 @@
-"""What a worker has counted, as plain data: for `headwater top`, for queries from outside and for tests. It owns the
-names and shapes; the counting is done where things happen.
+"""What a worker counts, as plain data: for `headwater top`, for questions from outside and for tests. It owns the names
+and shapes, and the two instruments that look at the last seconds; the counting is done where things happen, once per
+batch or commit and never per record, but for the operators' own counts, which Config(metrics="debug") turns on.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
+
+from headwater.dsl.topology import Sink, Source
 
 if TYPE_CHECKING:
     from headwater.streams.app import App
-    from headwater.streams.worker import Worker
+    from headwater.streams.worker import RunningTask, Worker
 
-__all__ = ["collect"]
+__all__ = ["Meter", "collect"]
 
 DROPPED, LATE = "dropped-records-total", "late-records-total"
+# What rates, averages and maxima look back on, and how finely, in milliseconds.
+WINDOW, SLOT = 10_000, 500
+
+
+class Meter:
+    """The sum, count and maximum of what was marked in the last ten seconds.
+
+    >>> meter = Meter()
+    >>> meter.mark(1_000, 30); meter.mark(2_000, 50); meter.mark(3_000, 40)
+    >>> meter.rate(5_000), meter.mean(5_000), meter.highest(5_000)
+    (30.0, 40.0, 50)
+    >>> meter.rate(60_000), meter.mean(60_000)
+    (0.0, None)
+    """
+
+    __slots__ = ("_began", "_slots")
+
+    def __init__(self) -> None:
+        self._began: int | None = None
+        # (number of the slot, sum, count, maximum), the youngest last.
+        self._slots: deque[tuple[int, int, int, int]] = deque()
+
+    def mark(self, now: int, amount: int) -> None:
+        """Something of this amount has happened."""
+        if self._began is None:
+            self._began = now
+        slots, slot = self._slots, now // SLOT
+        if slots and slots[-1][0] == slot:
+            _, total, count, highest = slots.pop()
+            slots.append((slot, total + amount, count + 1, max(highest, amount)))
+        else:
+            slots.append((slot, amount, 1, amount))
+            self._forget(now)
+
+    def _forget(self, now: int) -> None:
+        slots, oldest = self._slots, (now - WINDOW) // SLOT
+        while slots and slots[0][0] <= oldest:
+            slots.popleft()
+
+    def rate(self, now: int) -> float:
+        """The sum per second."""
+        self._forget(now)
+        if self._began is None:
+            return 0.0
+        return 1000 * sum(slot[1] for slot in self._slots) / min(WINDOW, max(1000, now - self._began))
+
+    def mean(self, now: int) -> float | None:
+        """The mean amount, None if there was none."""
+        self._forget(now)
+        count = sum(slot[2] for slot in self._slots)
+        return sum(slot[1] for slot in self._slots) / count if count else None
+
+    def highest(self, now: int) -> int | None:
+        """The highest amount, None if there was none."""
+        self._forget(now)
+        return max((slot[3] for slot in self._slots), default=None)
 
 
 def collect(worker: Worker, app: App) -> dict[str, Any]:
-    """The application's state and, per task, its records, lag, commits, latency, and the counts of steps and stores."""
-    tasks: dict[str, dict[str, Any]] = {}
+    """The application's state and counts, and those of each task, its steps and its stores.
+
+    Latency is the time between a record's timestamp and the commit that made its results visible; rates and latencies
+    are those of the last ten seconds.
+    """
     now = worker.clock.now()
-    for task_id, running in worker.tasks.items():
-        task = running.task
-        steps = task.metrics()
-        tasks[task_id] = {
-            "records-total": running.processed,
-            "lag": worker.lag(running),
-            "commits-total": running.commits,
-            "committed-at": running.committed_at,
-            "stream-time": task.stream_time,
-            # How far the results lag behind the events they tell of.
-            "latency-ms": now - task.stream_time if task.stream_time >= 0 else None,
-            "steps": steps,
-            "stores": {name: {"dirty-bytes": store.dirty_bytes} for name, store in task.stores.items()},
-            "positions": {f"{topic}-{partition}": at for (topic, partition), at in running.positions.items()},
-        }
-    every: list[dict[str, int]] = [step for task in tasks.values() for step in task["steps"].values()]
+    tasks = {task_id: _task(worker, running, now) for task_id, running in worker.tasks.items()}
+    every: list[dict[str, Any]] = [step for task in tasks.values() for step in task["steps"].values()]
     if worker.global_task is not None:
         every += worker.global_task.metrics().values()
+    latencies = [task["latency-max-ms"] for task in tasks.values() if task["latency-max-ms"] is not None]
     return {
         "app-id": worker.config.app_id,
         "state": app.state,
         "restarts-total": app.restarts,
-        "records-total": sum(task["records-total"] for task in tasks.values()),
+        "records-total": sum(task["records-total"] for task in tasks.values()) + worker.departed,
+        "records-rate": sum(task["records-rate"] for task in tasks.values()),
+        "lag": sum(task["lag"] for task in tasks.values()),
+        "latency-max-ms": max(latencies, default=None),
+        "commits-total": worker.commits,
+        "commit-ms": worker.commit_time.mean(now),
         DROPPED: sum(step[DROPPED] for step in every),
         LATE: sum(step[LATE] for step in every),
+        "all-tasks": [spec.task_id for spec in worker.plan.tasks],
         "tasks": tasks,
+    }
+
+
+def _task(worker: Worker, running: RunningTask, now: int) -> dict[str, Any]:
+    task = running.task
+    steps = task.metrics()
+    return {
+        "records-total": running.processed,
+        "records-rate": running.rate.rate(now),
+        "lag": worker.lag(running),
+        "queued": task.queued,
+        "commits-total": running.commits,
+        "committed-at": running.committed_at,
+        "stream-time": task.stream_time,
+        "latency-ms": running.latency.mean(now),
+        "latency-max-ms": running.latency.highest(now),
+        DROPPED: sum(step[DROPPED] for step in steps.values()),
+        LATE: sum(step[LATE] for step in steps.values()),
+        "steps": {name: {**step, **_records(running, name, step)} for name, step in steps.items()},
+        "stores": {name: _store(running, name) for name in task.stores},
+        "positions": {f"{topic}-{partition}": at for (topic, partition), at in running.positions.items()},
+    }
+
+
+def _records(running: RunningTask, name: str, step: dict[str, int]) -> dict[str, int]:
+    """How many records a step has taken, as far as it is known: sources and sinks always, others if they count."""
+    node = running.spec.topology.nodes[name]
+    task = running.task
+    if isinstance(node, Source):
+        taken = sum(
+            read - task.waiting(topic, partition)
+            for (topic, partition), read in running.read.items()
+            if task.source_of(topic) == name
+        )
+        return {"records-total": taken}
+    if isinstance(node, Sink) and isinstance(node.topic, str) and "records-total" not in step:
+        return {"records-total": running.written[task.real_topic(node.topic)]}
+    return {}
+
+
+def _store(running: RunningTask, name: str) -> dict[str, Any]:
+    """What a store has in memory and on disk, and how much it has read and written."""
+    store, backend = running.task.stores[name], running.backend
+    parts = [part for part in backend.stores if part == name or part.startswith(f"{name}|")]
+    return {
+        "dirty-bytes": store.dirty_bytes,
+        "rows-written-total": sum(running.stored[part] for part in parts),
+        "rows-estimate": backend.estimated_rows(name),
+        "disk-bytes": sum(backend.disk_bytes(part) for part in parts),
     }

@@ -6,6 +6,7 @@ import dataclasses
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from headwater.state.log import Log
 from headwater.streams.app import App, State
 from headwater.streams.broker import log_directory
 from headwater.streams.log_connection import LogConnection, member_name
+from headwater.streams.sockets import SOCKETS, serving
 from headwater.streams.worker import READ, Clock, Worker
 
 __all__ = ["open_app", "run", "state_directory"]
@@ -42,7 +44,7 @@ def open_app(
     A task processes `at_once` records before the worker looks at the clock again; `at` is called at the named points of
     a commit.
     """
-    directory = state_directory(config, broker)
+    directory = state_directory(config, broker).absolute()
 
     def make(clock: Clock) -> Worker:
         log = Log.open(log_directory(broker))
@@ -55,7 +57,8 @@ def open_app(
             connection.close()
             raise
 
-    return App(make, topology, clock=clock, on_state=on_state)
+    beside = partial(serving, directory=directory / SOCKETS)
+    return App(make, topology, clock=clock, on_state=on_state, beside=beside)
 
 
 def run(

@@ -244,6 +244,15 @@ class Task:
         """Whether the task reads a topic."""
         return self._source(topic) is not None
 
+    def source_of(self, topic: str) -> str | None:
+        """The source that reads a topic, None if none does."""
+        source = self._source(topic)
+        return None if source is None else source.name
+
+    def real_topic(self, topic: str) -> str:
+        """The topic's name outside."""
+        return self._shared.real_topic(topic)
+
     def _source(self, topic: str) -> Source | None:
         source = self._by_topic.get(topic)
         if source is None:
@@ -314,6 +323,11 @@ class Task:
     def stream_time(self) -> int:
         """The highest timestamp processed so far, -1 before the first record."""
         return self._context.stream_time
+
+    @property
+    def record_time(self) -> int:
+        """The timestamp of the record processed last."""
+        return self._context.timestamp
 
     @property
     def queued(self) -> int:
@@ -489,9 +503,14 @@ class Task:
         return changed
 
     def metrics(self) -> dict[str, dict[str, int]]:
-        """Dropped and late records of each node."""
+        """Dropped and late records of each node, and those it has taken if they are counted."""
+        counted = self.spec.config.metrics == "debug"
         return {
-            name: {"dropped-records-total": site.dropped, "late-records-total": site.came_late}
+            name: {
+                "dropped-records-total": site.dropped,
+                "late-records-total": site.came_late,
+                **({"records-total": site.taken} if counted else {}),
+            }
             for name, site in self._shared.sites.items()
         }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,10 @@ from headwater.errors import TopologyError
 from headwater.state.memory import MemoryBackend
 from headwater.state.rocks import RocksBackend
 from headwater.streams.connection import Connection, TaskCommit
+from headwater.streams.metrics import Meter
 from headwater.streams.plan import Plan, plan
 from headwater.streams.stores import Store
-from headwater.streams.task import Task, TaskSpec
+from headwater.streams.task import Changes, Task, TaskSpec
 
 __all__ = ["Clock", "RunningTask", "SystemClock", "Worker"]
 
@@ -63,10 +65,26 @@ class RunningTask:
     task: Task
     backend: RocksBackend
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
-    processed: int = 0
-    commits: int = 0
     touched: bool = False  # something has happened since the last commit
+    # What is counted: records processed, and by input read; rows by store, and results by topic; commits.
+    processed: int = 0
+    read: Counter[tuple[str, int]] = field(default_factory=Counter)
+    stored: Counter[str] = field(default_factory=Counter)
+    written: Counter[str] = field(default_factory=Counter)
+    commits: int = 0
     committed_at: int = 0
+    rate: Meter = field(default_factory=Meter)
+    latency: Meter = field(default_factory=Meter)
+
+    def count(self, changes: Changes, now: int) -> None:
+        """Count what has just been committed."""
+        self.commits += 1
+        self.committed_at = now
+        for store, rows in changes.rows.items():
+            self.stored[store] += len(rows)
+        self.written.update(output[0] for output in changes.outputs)
+        if changes.offsets:
+            self.latency.mark(now, max(0, now - self.task.record_time))
 
 
 class Worker:
@@ -90,6 +108,9 @@ class Worker:
         self.tasks: dict[str, RunningTask] = {}
         self.global_task: Task | None = None
         self.paused = False
+        self.commits = 0
+        self.commit_time = Meter()
+        self.departed = 0  # records of tasks that have moved away
         self._at_once = at_once  # how many records of a task between two looks at the clock
         self._connection = connection
         self._directory = directory
@@ -163,7 +184,6 @@ class Worker:
         if leaving:
             self.commit()
             for task_id in leaving:
-                self._forget(task_id)
                 self._stop(task_id)
         started = [task_id for task_id in wanted if task_id not in self.tasks and self._start(task_id)]
         return bool(leaving or started)
@@ -225,11 +245,9 @@ class Worker:
     def _reset_of(self, topic: str) -> str | None:
         return next((s.reset for s in self.topology.sources() if topic in self._topics_of(s)), None)
 
-    def _forget(self, task_id: str) -> None:
-        self._connection.forget(task_id, self.tasks[task_id].backend)
-
     def _stop(self, task_id: str) -> None:
         running = self.tasks.pop(task_id)
+        self.departed += running.processed
         try:
             running.task.close()
             self._connection.settle(task_id, running.backend)
@@ -285,7 +303,9 @@ class Worker:
             done = running.task.process(self._at_once, now)
             if running.task.punctuate(now) or done:
                 running.touched = True
-            running.processed += done
+            if done:
+                running.processed += done
+                running.rate.mark(now, done)
             busy = busy or done > 0
             wants_commit = wants_commit or running.task.wants_commit
         if wants_commit or not 0 <= now - self._committed_at < self.config.commit_interval_ms:
@@ -303,6 +323,7 @@ class Worker:
             if records:
                 any_read = True
                 running.positions[topic, partition] = records[-1][4] + 1
+                running.read[topic, partition] += len(records)
                 task.feed(topic, partition, records)
             task.caught_up(topic, partition, len(records) < READ)
         return any_read
@@ -313,11 +334,14 @@ class Worker:
         touched = [running for running in self.tasks.values() if running.touched]
         if not touched:
             return False
-        self._connection.commit([TaskCommit(r.spec.task_id, r.backend, r.task.commit()) for r in touched])
-        for running in touched:
+        commits = [TaskCommit(r.spec.task_id, r.backend, r.task.commit()) for r in touched]
+        self._connection.commit(commits)
+        now = self.clock.now()
+        self.commits += 1
+        self.commit_time.mark(now, now - self._committed_at)
+        for running, commit in zip(touched, commits, strict=True):
             running.touched = False
-            running.commits += 1
-            running.committed_at = self._committed_at
+            running.count(commit.changes, now)
         return True
 
     def idle(self) -> bool:
@@ -339,8 +363,6 @@ class Worker:
         try:
             if commit:
                 self.commit()
-                for task_id in self.tasks:
-                    self._forget(task_id)
         finally:
             for task_id in list(self.tasks):
                 self._stop(task_id)

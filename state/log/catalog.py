@@ -162,9 +162,10 @@ class Log:
         files.replace(fresh, self._topics / info.name)
         files.sync_directory(self._topics)
 
-    def alter_topic(self, name: str, **changes: object) -> TopicInfo:
+    def alter_topic(self, name: str, /, **changes: object) -> TopicInfo:
         """Change settings of a topic and return what it is then; the number of partitions may only grow."""
         with storing(f"alter the topic {name!r}", self.directory), self._changing():
+            self._remove_leftovers()
             info = self.topic(name)
             allowed = set(TopicInfo.__struct_fields__) - {"name", "id"}
             if unknown := sorted(set(changes) - allowed):

@@ -136,7 +136,10 @@ class Chain:
         """Take a newer manifest, since this segment's file is gone; if it is named there too, the file was lost."""
         self._reload()
         if segment in self.manifest.segments and segment.name not in self.files.names(self.directory):
-            raise self._missing(segment)
+            version = self.manifest.version
+            self._reload()
+            if self.manifest.version == version:
+                raise self._missing(segment)
 
     def follow(self) -> Tail:
         """Return the tail, moved over the whole batches that are in the active segment now."""

@@ -35,6 +35,10 @@ _BATCH_RECORDS = 1_000
 _BATCH_BYTES = 256 << 10
 
 
+_Written = tuple[tuple[Segment, ...], tuple[Segment, Index] | None]
+"""Segments, and the one that replaces them with its index."""
+
+
 def delete_before(chain: Chain, offset: int) -> None:
     """Move the start up to the offset, and delete the segments below it."""
     with chain.changing("delete records") as manifest:
@@ -173,30 +177,35 @@ def _compact_some(chain: Chain, now: int) -> bool:
             for _, records in _batches(chain, segment):
                 last_offsets.update((record[0], record[4]) for record in records if record[0] is not None)
         taken, end = number, segment.end or end
-    segments = manifest.closed[:taken]
     with storing("compact", chain.directory):
-        written = [
-            (old, _Writer(chain, old[0], now, end - 1).write(old, last_offsets)) for old in _runs(chain, segments)
-        ]
+        written = _rewrite(chain, manifest.closed[:taken], last_offsets, now, end - 1)
         _publish(chain, written, end)
     return taken < len(manifest.closed)
 
 
-def _runs(chain: Chain, segments: tuple[Segment, ...]) -> Iterator[tuple[Segment, ...]]:
-    """Yield neighbours that together are not larger than a segment may be."""
-    run: list[Segment] = []
-    for segment in segments:
-        if run and sum(other.size for other in run) + segment.size > chain.config.segment_bytes:
-            yield tuple(run)
-            run = []
-        run.append(segment)
-    if run:
-        yield tuple(run)
+def _rewrite(
+    chain: Chain, segments: tuple[Segment, ...], last_offsets: dict[bytes, int], now: int, last_offset: int
+) -> list[_Written]:
+    """Write what is left of the segments, neighbours into one file as long as it is not larger than one may be."""
+    written: list[_Written] = []
+    writer: _Writer | None = None
+    try:
+        for segment in segments:
+            if writer and writer.position + segment.size > chain.config.segment_bytes:
+                written.append(writer.finish())
+                writer = None
+            writer = writer or _Writer(chain, segment, now, last_offset)
+            writer.add(segment, last_offsets)
+        if writer:
+            written.append(writer.finish())
+    except BaseException:
+        if writer:
+            writer.close()
+        raise
+    return written
 
 
-def _publish(
-    chain: Chain, written: "list[tuple[tuple[Segment, ...], tuple[Segment, Index] | None]]", cleaned: int
-) -> None:
+def _publish(chain: Chain, written: list[_Written], cleaned: int) -> None:
     with chain.changing("compact") as manifest:
         segments, number, gone = list(manifest.segments), manifest.next_id, list[Segment]()
         for old, new in written:
@@ -221,49 +230,57 @@ def _name(segment: Segment) -> str:
 
 
 class _Writer:
-    """Writes what is left of a run of segments into one file."""
+    """Writes what is left of neighbouring segments into one file."""
 
     def __init__(self, chain: Chain, first: Segment, now: int, last_offset: int) -> None:
+        self.position = 0
         self._chain = chain
         self._path = chain.directory / _name(first)
         self._now, self._last_offset = now, last_offset
+        self._segments: list[Segment] = []
+        self._changed = False
         self._index = Index()
-        self._position = 0
         self._max_timestamp: int | None = None
         self._horizons: set[int] = set()
         self._records: list[Record] = []
         self._bytes = 0
         self._horizon = 0
-        self._fd = -1
+        self._fd = chain.files.create(self._path)
 
-    def write(self, segments: tuple[Segment, ...], last_offsets: dict[bytes, int]) -> tuple[Segment, Index] | None:
-        """Return the segment that replaces these, yet without an id, and its index; None if they may stay."""
-        files, removed = self._chain.files, False
-        self._fd = files.create(self._path)
-        try:
-            for segment in segments:
-                for batch, records in _batches(self._chain, segment):
-                    horizon = batch.horizon or self._now + DAY_MS
-                    for record in records:
-                        offset = record[4]
-                        replaced = record[0] is not None and last_offsets.get(record[0], -1) > offset
-                        expired = record[1] is None and record[0] is not None and self._now >= horizon
-                        if replaced or (expired and offset != self._last_offset):
-                            removed = True
-                        else:
-                            tombstone = record[1] is None and record[0] is not None
-                            removed |= tombstone and not batch.horizon
-                            self._keep(record, horizon if tombstone else 0)
-            self._flush()
-            files.sync(self._fd)
-        finally:
-            files.close(self._fd)
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._chain.files.close(self._fd)
+            self._fd = -1
+
+    def add(self, segment: Segment, last_offsets: dict[bytes, int]) -> None:
+        """Write the segment's records, except those that were replaced and tombstones whose time is over."""
+        self._segments.append(segment)
+        for batch, records in _batches(self._chain, segment):
+            horizon = batch.horizon or self._now + DAY_MS
+            for record in records:
+                key, value, offset = record[0], record[1], record[4]
+                tombstone = value is None and key is not None
+                replaced = key is not None and last_offsets.get(key, -1) > offset
+                if replaced or (tombstone and self._now >= horizon and offset != self._last_offset):
+                    self._changed = True
+                else:
+                    # A tombstone that stays for the first time is given its time.
+                    self._changed |= tombstone and not batch.horizon
+                    self._keep(record, horizon if tombstone else 0)
+        self._flush()
+
+    def finish(self) -> _Written:
+        """Return the segments, and what replaces them, yet without an id; None if they may stay as they are."""
+        files, segments = self._chain.files, tuple(self._segments)
+        files.sync(self._fd)
+        self.close()
         first, last = segments[0], segments[-1]
         horizon = min(self._horizons, default=0)
-        if not removed and len(segments) == 1 and horizon == first.horizon:
+        if len(segments) == 1 and not self._changed and horizon == first.horizon:
             files.remove(self._path)
-            return None
-        return Segment(-1, first.base, last.end, self._position, self._max_timestamp, horizon), self._index
+            return segments, None
+        new = Segment(-1, first.base, last.end, self.position, self._max_timestamp, horizon)
+        return segments, (new, self._index)
 
     def _keep(self, record: Record, horizon: int) -> None:
         if (
@@ -285,9 +302,9 @@ class _Writer:
         gaps = offsets if last - base + 1 != len(offsets) else None
         body = encode_body(new, self._chain.config.compression, gaps)
         data = frame(body, base, last, horizon=self._horizon)
-        self._chain.files.write(self._fd, data, self._position)
-        self._index.add(base, self._position, self._max_timestamp)
-        self._position += len(data)
+        self._chain.files.write(self._fd, data, self.position)
+        self._index.add(base, self.position, self._max_timestamp)
+        self.position += len(data)
         highest = self._max_timestamp
         self._max_timestamp = body.max_timestamp if highest is None else max(highest, body.max_timestamp)
         # One in the past is that of a tombstone which stays for being the last record.

@@ -58,8 +58,8 @@ class Membership:
     def leave(self) -> None:
         """Leave the group; a second time does nothing."""
         if self._fd >= 0:
-            self._group._leave(self.name, self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            self._group._leave(self.name, fd)
 
 
 def group_names(files: Files, directory: Path) -> list[str]:

@@ -165,9 +165,7 @@ class Partition:
         """
         chain = self._chain
         with chain.mutex:
-            start = chain.fresh().start
-            if offset < start:
-                raise OutOfRange(str(self), offset, start, self.end)
+            self._check_start(offset, chain.fresh().start)
             if self._rest_at < len(self._rest) and self._rest[self._rest_at][4] == offset:
                 return self._take(self._rest, self._rest_at, max_records)
             while True:
@@ -175,6 +173,12 @@ class Partition:
                     return self._read(offset, max_records, max_bytes)
                 except Gone as gone:
                     chain.retake(gone.args[0])
+                    # It may be gone for good: what follows must not be taken for what is at the offset.
+                    self._check_start(offset, chain.manifest.start)
+
+    def _check_start(self, offset: int, start: int) -> None:
+        if offset < start:
+            raise OutOfRange(str(self), offset, start, self.end)
 
     def _take(self, records: list[Record], at: int, room: int) -> list[Record]:
         """Return as many records as there is room for; the next read finds the others without decoding again."""
@@ -192,8 +196,15 @@ class Partition:
             if self._cursor[:2] == (offset, segment.id):
                 due, _, position = self._cursor
             else:
-                if segment.end is None and offset > (end := self._end_for(offset)):
-                    raise OutOfRange(str(self), offset, manifest.start, end)
+                if segment.end is None:
+                    end = self._end_for(offset)
+                    if chain.manifest.active.id != segment.id:
+                        # It was closed meanwhile, and so was the descriptor.
+                        if out:
+                            return out
+                        raise Gone(segment)
+                    if offset > end:
+                        raise OutOfRange(str(self), offset, manifest.start, end)
                 position = chain.index(segment, fd).position(offset)
             try:
                 for at, batch in chain.walk(segment, fd, position, due):

@@ -1,8 +1,8 @@
-"""The `headwater` command. It owns the list of commands, the exit codes and how errors are told; each command is a module of
-its own, which imports what it runs only when it runs, so that help and small commands start quickly.
+"""The `headwater` command. It owns the list of commands, the exit codes and how errors are told; each command is a
+module of its own, which imports what it runs only when it runs, so that help and small commands start quickly.
 
-Exit codes: 0 all went well; 1 it did not, and standard error says what, where and what to do; 2 the command line is wrong;
-130 interrupted.
+Exit codes: 0 all went well; 1 it did not, and standard error says what, where and what to do; 2 the command line is
+wrong; 130 interrupted.
 """
 
 import argparse
@@ -12,7 +12,12 @@ import sys
 from collections.abc import Sequence
 
 from headwater.errors import StreamsError
-from headwater.streams.cli import consume, describe, groups, log, produce, topics
+from headwater.streams.cli.consume import add as add_consume
+from headwater.streams.cli.describe import add as add_describe
+from headwater.streams.cli.groups import add as add_groups
+from headwater.streams.cli.log import add as add_log
+from headwater.streams.cli.produce import add as add_produce
+from headwater.streams.cli.topics import add as add_topics
 
 __all__ = ["main"]
 
@@ -44,8 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for module in (describe, topics, produce, consume, groups, log):
-        module.add(commands)
+    for add in (add_describe, add_topics, add_produce, add_consume, add_groups, add_log):
+        add(commands)
     return parser
 
 

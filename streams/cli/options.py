@@ -1,5 +1,5 @@
-"""What the commands' options have in common: how a command is declared, and how times, durations and sizes are written. It
-owns their spelling; what a command does with them is the command's."""
+"""What the commands' options have in common: how a command is declared, and how times, durations and sizes are written.
+It owns their spelling; what a command does with them is the command's."""
 
 import argparse
 import os
@@ -29,7 +29,12 @@ def add_group(commands: "Commands", name: str, summary: str) -> "Commands":
 
 
 def add_command(
-    commands: "Commands", name: str, run: Callable[[argparse.Namespace], int], summary: str, examples: str, more: str = ""
+    commands: "Commands",
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    examples: str,
+    more: str = "",
 ) -> argparse.ArgumentParser:
     """Declare a command, with its examples under its help, and return its parser."""
     lines = "\n".join(f"  {line}" if line else "" for line in examples.strip().split("\n"))

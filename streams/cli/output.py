@@ -1,5 +1,5 @@
-"""What the commands print: tables, JSON, sizes and times for people, and progress on a terminal. It owns their looks; results
-go to standard output, everything else to standard error."""
+"""What the commands print: tables, JSON, sizes and times for people, and progress on a terminal. It owns their looks;
+results go to standard output, everything else to standard error."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -95,10 +95,18 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         "--replication-factor", type=count, metavar="N", help="accepted if 1: the embedded log keeps one copy"
     )
     parser.add_argument(
-        "--retention", type=_retention, metavar="TIME", help="how long records are kept: 7d, 12h, forever (default: 7d)"
+        "--retention",
+        type=_retention,
+        default=argparse.SUPPRESS,
+        metavar="TIME",
+        help="how long records are kept: 7d, 12h, forever (default: 7d, with --compact forever)",
     )
     parser.add_argument(
-        "--retention-bytes", type=_limit, metavar="SIZE", help="how much of a partition is kept: 10GB, unlimited"
+        "--retention-bytes",
+        type=_limit,
+        default=argparse.SUPPRESS,
+        metavar="SIZE",
+        help="how much of each partition is kept: 10GB, unlimited (default: unlimited)",
     )
     parser.add_argument("--segment-bytes", type=size, metavar="SIZE", help="when a segment is full (default: 64MiB)")
     parser.add_argument("--segment-age", type=duration, metavar="TIME", help="when a segment is closed (default: 7d)")
@@ -122,7 +130,7 @@ def _admin(args: argparse.Namespace, *, create: bool = False) -> "Admin":
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what was asked for; None means something, so what was not given is left out."""
+    """Return what was asked for and nothing else: for the retentions None has a meaning of its own."""
     if args.replication_factor not in (None, 1):
         raise StreamsError(
             f"--replication-factor {args.replication_factor}: the embedded log keeps one copy of each record, on this "
@@ -131,7 +139,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     names = {"segment_bytes": "segment_bytes", "segment_age": "segment", "compression": "compression"}
     given = {name: getattr(args, option) for option, name in names.items() if getattr(args, option) is not None}
     for name in ("retention", "retention_bytes"):
-        if name in args.given:
+        if name in args:
             given[name] = getattr(args, name)
     return given
 
@@ -198,15 +206,11 @@ def _describe(args: argparse.Namespace) -> int:
         print(f"  kept         {_kept(info)}")
         print(f"  segments     {size_text(info.segment_bytes)} or {duration_text(info.segment_ms)}")
         print(f"  compression  {info.compression}")
-        head = ["partition", "start", "end", "offsets", "size", "segments", "last record"]
-        print_table(
-            head,
-            [
-                [one.partition, one.start, one.end, one.end - one.start, size_text(one.size_bytes), one.segments]
-                + [time_text(one.last_timestamp)]
-                for one in partitions
-            ],
-        )
+        rows = [
+            (p.partition, p.start, p.end, p.end - p.start, size_text(p.size_bytes), p.segments, time_text(p.last_timestamp))
+            for p in partitions
+        ]
+        print_table(["partition", "start", "end", "offsets", "size", "segments", "last record"], rows)
     return 0
 
 

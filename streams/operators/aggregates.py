@@ -140,7 +140,7 @@ def _tracked(op: ops.Aggregate, site: Site, emit: Step, wants_old: bool) -> Step
     store = site.table_store(op.store)
     get, put = store.get, store.put
     init, f, again = initializer(op.init), aggregator(op.init, op.f), initial_again(op.store, op.init, site)
-    name, copy, drop, fault = op.store, site.copy, site.drop, site.fault
+    name, copy, drop, late, fault = op.store, site.copy, site.drop, site.late, site.fault
     cached = emit is not site.forward
     # Sent on at once, the old value of a new key is the initial one; the cache compares with the store.
     sends_initial = wants_old and not cached
@@ -164,7 +164,9 @@ def _tracked(op: ops.Aggregate, site: Site, emit: Step, wants_old: bool) -> Step
         except Exception as error:
             fault(error, key, value, timestamp, headers)
             return
-        if latest is not None:
+        if latest is None:
+            late(key, value, timestamp, headers)
+        else:
             # The row takes its timestamp with it, so a deletion out of the cache has only the record's.
             emit(key, new, old, latest, timestamp if cached and new is None else newest, headers)
 
@@ -183,7 +185,7 @@ def aggregate_table(op: ops.TableAggregate, site: Site) -> Step:
     emit, wants_old = site.emitter(op.store, op.send_old)
     cached = emit is not site.forward
     init, add = initializer(op.init), aggregator(op.init, op.add)
-    name, copy, fault = op.store, site.copy, site.fault
+    name, copy, late, fault = op.store, site.copy, site.late, site.fault
     if op.init is None:
         subtract_reduced = op.subtract
 
@@ -216,7 +218,9 @@ def aggregate_table(op: ops.TableAggregate, site: Site) -> Step:
         except Exception as error:
             fault(error, key, value, timestamp, headers)
             return
-        if latest is not None:
+        if latest is None:
+            late(key, value, timestamp, headers)
+        else:
             emit(key, new, old, latest, timestamp if cached and new is None else newest, headers)
 
     return aggregate

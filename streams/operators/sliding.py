@@ -75,6 +75,7 @@ class _Placing:
         self._emit, self._wants_old = (site.forward, False) if op.on_close else site.emitter(op.store, op.send_old)
         self._cached = self._emit is not site.forward
         self._on_close = op.on_close
+        self._keep = site.keeper(op.store) if op.on_close else None
         self._late = site.late
         self._drop = site.drop
 
@@ -192,10 +193,12 @@ class _Placing:
     def _put(self, start: int, new: Any, old: Any, newest: int) -> None:
         if not self._store.put(self._key, None if new is None else (new, newest), start):
             self._drop()
+        window = Windowed(self._key, start, start + self._length)
         if not self._on_close:
-            window = Windowed(self._key, start, start + self._length)
             at = self._timestamp if self._cached and new is None else newest
             self._emit(window, new, old, True, at, self._headers)
+        elif self._keep is not None:
+            self._keep(window, new, None, True, newest, self._headers)
 
 
 def _closing(op: ops.SlidingWindowAggregate, site: Site, memory: Memory) -> Close:

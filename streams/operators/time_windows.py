@@ -88,6 +88,7 @@ def _hopping(op: ops.TimeWindowAggregate, site: Site, emit: Step, wants_old: boo
     sends_initial = wants_old and not cached
     memory = site.memory(observed=-1, closed=NEVER, next_emit=0)
     close = _closing(op, site, memory) if op.on_close else None
+    keep = site.keeper(op.store) if op.on_close else None
 
     def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         if key is None:
@@ -124,6 +125,8 @@ def _hopping(op: ops.TimeWindowAggregate, site: Site, emit: Step, wants_old: boo
                 if close is None:
                     at = timestamp if cached and new is None else newest
                     emit(Windowed(key, start, end), new, old, True, at, headers)
+                elif keep is not None:
+                    keep(Windowed(key, start, end), new, None, True, newest, headers)
             if close is not None:
                 close(closed_until, headers)
         except Exception as error:

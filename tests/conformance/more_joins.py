@@ -808,6 +808,21 @@ def versioned_to_table_and_aggregate(b: StreamsBuilder) -> None:
     out(newest.filter(is_even).group_by(same).aggregate(empty, add, subtract))
 
 
+@topology("versioned-aggregates-expired")
+def versioned_aggregates_expired(b: StreamsBuilder) -> None:
+    out(b.stream("in").group_by_key().aggregate(empty, dotted, store=Versioned("va", retention=ms(60))))
+    grouped = b.table("in2").group_by(first_pair)
+    out(grouped.aggregate(empty, add, subtract, store=Versioned("vt", retention=ms(60))))
+
+
+@topology("versioned-serde-only")
+def versioned_serde_only(b: StreamsBuilder) -> None:
+    mapped = versioned(b, "left", "lv", 60).map_values(bang, value=Str())
+    out(mapped.filter(lambda key, value: ord(value[1]) % 2 == 0, store="f"))
+    out(mapped.join(versioned(b, "right", "rv", 60).filter(is_even, value=Str()), plus))
+    out(mapped.group_by(same).aggregate(empty, add, subtract))
+
+
 @topology("versioned-join-chain")
 def versioned_join_chain(b: StreamsBuilder) -> None:
     joined = versioned(b, "one", "v1", 60).join(versioned(b, "two", "v2", 60), plus)

@@ -11,6 +11,7 @@ from headwater import (
     Int64,
     JoinWindows,
     KeyValue,
+    Processor,
     SessionWindows,
     StreamsBuilder,
     Suppress,
@@ -23,6 +24,7 @@ from headwater import (
 )
 
 MINUTE = timedelta(minutes=1)
+ONE = Processor()
 
 
 def faults(builder: StreamsBuilder, **options: Any) -> str:
@@ -107,6 +109,34 @@ def test_every_fault_is_listed_with_its_step_and_place() -> None:
             "different store named 'k'",
         ),
         (
+            lambda b: [b.stream(t).group_by_key().count(store="x") for t in ("a", "b")],
+            "different store named 'x'",
+        ),
+        (lambda b: [b.table("a", store="x"), b.table("b", store="x")], "different store named 'x'"),
+        (
+            lambda b: b.stream("a").join(
+                b.stream("b"),
+                max,
+                JoinWindows.of(MINUTE),
+                store=(Window("w", duplicates=True), Window("w", duplicates=True)),
+            ),
+            "different store named 'w'",
+        ),
+        (lambda b: b.stream("a").process(lambda: ONE, name="p"), "the same processor each time"),
+        (lambda b: b.stream("a").process(lambda: 1 / 0, name="p"), "ZeroDivisionError"),
+        (lambda b: b.stream("a").group_by_key().count(store=KeyValue), "write KeyValue(...)"),
+        (lambda b: b.stream("a").group_by_key().count(store=5), "store= takes a name"),
+        (
+            lambda b: b.stream("a").group_by_key().windowed_by(TimeWindows.of(MINUTE)).count(store=KeyValue("k")),
+            "kept in a Window store",
+        ),
+        (lambda b: b.stream("a").join(b.stream("b"), max, JoinWindows.of(MINUTE), store=5), "a pair of Window"),
+        (lambda b: b.stream("a", value=Int64), "Int64"),
+        (lambda b: b.stream("a b"), "letters, digits"),
+        (lambda b: b.stream("a").to(""), "letters, digits"),
+        (lambda b: b.stream("a").repartition(partitions="3"), "must be a number"),
+        (lambda b: b.stream("a").split().branch(lambda k, v: v, to=5), "to= takes a function"),
+        (
             lambda b: (
                 b.stream("a")
                 .repartition(name="x", partitions=2)
@@ -120,6 +150,41 @@ def test_faults(build: Any, part: str) -> None:
     builder = StreamsBuilder()
     build(builder)
     assert part in faults(builder)
+
+
+@pytest.mark.parametrize(
+    ("build", "part"),
+    [
+        (lambda b: b.stream("a").merge(b.table("t")), "takes a KStream"),
+        (lambda b: b.stream("a").merge(StreamsBuilder().stream("b")), "another StreamsBuilder"),
+        (lambda b: b.stream("a").join(StreamsBuilder().table("b"), max), "another StreamsBuilder"),
+        (lambda b: b.table("a").join(b.stream("b"), max), "another KTable"),
+        (lambda b: b.stream("a").join(b.table("b"), max, store="x"), "takes no store="),
+        (lambda b: b.stream("a").group_by_key().windowed_by(MINUTE), "takes windows"),
+        (lambda b: b.table("a").suppress("x"), "Suppress.until"),
+        (lambda b: b.stream("a").group_by_key().cogroup(max).cogroup(b.stream("b"), max), "grouped stream"),
+        (lambda b: b.table("a", store=Window("w")), "KeyValue or Versioned"),
+        (lambda b: b.table("a").join(b.table("b"), max, partitioner=max), "foreign_key="),
+        (lambda b: b.stream(5), "a topic, several or a pattern"),
+        (lambda b: b.stream("a", name=5), "must be text"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_at_once(build: Any, part: str) -> None:
+    with pytest.raises(TopologyError, match=re.escape(part)):
+        build(StreamsBuilder())
+
+
+def test_a_fault_is_told_once_and_not_again_below() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("a", name="s")
+    builder.table("in").filter(lambda k, v: v).to_stream().to("b")
+    assert faults(builder).startswith("The topology has 1 fault:")
+
+
+def test_equal_stores_added_twice_are_one() -> None:
+    builder = StreamsBuilder().add_store(KeyValue("k")).add_store(KeyValue("k"))
+    builder.stream("in").process(Processor, stores="k")
+    assert list(builder.build().stores) == ["k"]
 
 
 def test_a_stream_join_without_windows_says_so_at_once() -> None:

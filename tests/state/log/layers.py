@@ -1,5 +1,5 @@
-"""File layers for tests: one that fails or dies at a chosen operation, one that forgets what was not synced, one that is
-fast because it syncs nothing."""
+"""File layers for tests: one that fails or dies at a chosen operation, one that forgets what was not synced, one that
+is fast because it syncs nothing."""
 
 import errno
 import json

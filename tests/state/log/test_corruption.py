@@ -29,7 +29,7 @@ def fill(folder: Path, *, closed: bool) -> tuple[Path, list]:
 
 
 def outcome(folder: Path, append: bool) -> tuple[list, StreamsError | None]:
-    """Return what can be read, one batch after another, and the error at which it ends; after an append, if so asked."""
+    """Return what can be read, one batch after another, and the error at which it ends; perhaps after an append."""
     found: list = []
     try:
         with open_again(folder) as partition:

@@ -222,7 +222,9 @@ def test_a_read_only_log_can_be_read(tmp_path: Path) -> None:
             lambda: log.delete_topic("t"),
             lambda: log.group("g").commit({("t", 0): 1}),
         ):
-            with pytest.raises(StorageError, match=r"in .*Read-only file system\. The file system is read-only: remount"):
+            with pytest.raises(
+                StorageError, match=r"in .*Read-only file system\. The file system is read-only: remount"
+            ):
                 action()
     # Others may still append, and the reader sees it.
     with Log.open(tmp_path, files).partition("t", 0) as reader, open_again(tmp_path) as writer:

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from headwater.errors import StreamsError
 from headwater.state.log import OutOfRange, Partition
+from headwater.state.log.segment import Tail
 from tests.state.log.helpers import make, numbered, open_again, read_all
+from tests.state.log.layers import Unsynced
 
 
 def test_records_come_out_as_they_went_in(tmp_path: Path) -> None:
@@ -68,6 +71,63 @@ def test_an_offset_outside_is_refused_with_the_bounds(tmp_path: Path) -> None:
         assert (error.start, error.end, error.offset) == (4, 10, offset)
         assert "t-0 has no offset" in str(error)
     assert [record[4] for record in partition.read(4)] == list(range(4, 10))
+
+
+class Meanwhile(Unsynced):
+    """Files in which something happens just before a segment is opened."""
+
+    def __init__(self) -> None:
+        self.happens: Callable[[], object] | None = None
+
+    def open(self, path: Path, *, write: bool = False) -> int:
+        happens = self.happens
+        if happens and path.suffix == ".log":
+            self.happens = None
+            happens()
+        return super().open(path, write=write)
+
+
+def test_a_segment_that_is_deleted_before_it_is_opened_is_not_skipped(tmp_path: Path) -> None:
+    writer = make(tmp_path, segment_bytes=300)
+    for number in range(30):
+        writer.append(numbered(number))
+    files = Meanwhile()
+    reader = open_again(tmp_path, files)
+    files.happens = lambda: writer.delete_before(20)
+    with pytest.raises(OutOfRange) as caught:
+        reader.read(5)
+    assert (caught.value.start, caught.value.end) == (20, 30)
+    assert [record[4] for record in read_all(reader)] == list(range(20, 30))
+
+
+def test_a_segment_that_is_compacted_before_it_is_opened_is_read_anew(tmp_path: Path) -> None:
+    writer = make(tmp_path, segment_bytes=300, compact=True)
+    for number in range(30):
+        writer.append([(b"k", b"%d" % number, 1, ())])
+    files = Meanwhile()
+    reader = open_again(tmp_path, files)
+    files.happens = lambda: writer.compact(1)
+    last = writer.segments()[-1].base
+    assert [record[4] for record in reader.read(0)] == list(range(last - 1, 30))
+
+
+@pytest.mark.parametrize("first", [28, 29])
+def test_an_active_segment_that_is_closed_while_it_is_looked_up_is_read(tmp_path: Path, first: int) -> None:
+    writer = make(tmp_path)
+    for number in range(30):
+        writer.append(numbered(number))
+    reader = open_again(tmp_path)
+    follow = reader._chain.follow
+
+    def late() -> Tail:
+        reader._chain.follow = follow  # type: ignore[method-assign]
+        with writer._chain.changing("roll"):
+            writer._chain.roll()
+        writer.append(numbered(30))
+        return follow()
+
+    reader._chain.follow = late  # type: ignore[method-assign]
+    assert [record[4] for record in reader.read(first)] == list(range(first, 31))
 
 
 def test_a_batch_is_appended_once_per_producer_and_sequence(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KTable;
-import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TableJoined;
 
@@ -72,7 +71,7 @@ final class ForeignKeys implements Harness.Area {
             .dsl((b, e) -> table(b, "left").join(table(b, "right"), Words::foreignKey, PLUS, Words.<String>as("joined"))
                 .groupBy((k, v) -> KeyValue.pair(last(v), k + v)).aggregate(() -> "", ADD, SUBTRACT, as("agg")).toStream().to("out"));
         two(r, "fk-unmaterialized-then-group-by", "left.leftJoin(right, fk, plus) -> groupBy((k, v), named `grp`) -> aggregate(add, subtract; `agg`): the unmaterialized result is made a store.")
-            .random(Naming.fk().length(60, 66))
+            .random(Naming.fk())
             .dsl((b, e) -> table(b, "left").leftJoin(table(b, "right"), Words::foreignKey, PLUS)
                 .groupBy((k, v) -> KeyValue.pair(k, v), Grouped.as("grp")).aggregate(() -> "", ADD, SUBTRACT, as("agg")).toStream().to("out"));
         two(r, "fk-then-table-join", "joined = left.join(right, fk, plus); joined.outerJoin(left, plus) -> out; joined.filter(last digit even; store `f`) -> out.")
@@ -104,7 +103,7 @@ final class ForeignKeys implements Harness.Area {
             .dsl((b, e) -> Words.versioned(b, "left", "lv", 60).filter((k, v) -> even(v))
                 .join(Words.versioned(b, "right", "rv", 30).mapValues(v -> v + "!"), Words::foreignKey, PLUS).toStream().to("out"));
         two(r, "fk-optimized", "Tables as in unnamed-foreign-key-left-join, optimised: all.")
-            .config(OPTIMIZE, "all").random(Naming.fk().length(60, 62))
+            .config(OPTIMIZE, "all").random(Naming.fk())
             .dsl((b, e) -> table(b, "left").leftJoin(table(b, "right"), Words::foreignKey, PLUS).toStream().to("out"));
         two(r, "fk-rekeyed-tables", "left.selectKey(k + k).toTable().join(right.toTable(store `rt`), fk, plus).")
             .dsl((b, e) -> stream(b, "left").selectKey((k, v) -> k + k).toTable()

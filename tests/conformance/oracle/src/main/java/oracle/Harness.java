@@ -163,6 +163,12 @@ public final class Harness {
             return this;
         }
 
+        /** Make random inputs this long, unless they are longer by intent. */
+        Definition length(final int least, final int most) {
+            inputs.lengthUnlessGiven(least, most);
+            return this;
+        }
+
         boolean hasScenario() {
             return scenario != null;
         }

@@ -19,7 +19,7 @@ final class HeadersInJoins implements Harness.Area {
     private static Harness.Definition with(
         final Harness.Registry r, final String name, final String description, final String... sources) {
         return strings(r, name, GROUP, description, sources)
-            .random(Inputs.of().headers(70).keys("left", "a", "b").keys("right", "a", "b").step(6).length(60, 72));
+            .random(Inputs.of().headers(70).keys("left", "a", "b").keys("right", "a", "b").step(6));
     }
 
     @Override
@@ -35,7 +35,7 @@ final class HeadersInJoins implements Harness.Area {
             .dsl((b, e) -> stream(b, "left").outerJoin(stream(b, "right"), PLUS,
                 org.apache.kafka.streams.kstream.JoinWindows.ofTimeDifferenceWithNoGrace(ms(10))).to("out"));
         strings(r, "headers-self-join", "Stream-stream joins", "left.join(left, plus, 10 ms, grace 15 ms), optimised: all, records with headers.", "left")
-            .config(OPTIMIZE, "all").random(Inputs.of().headers(70).keys("left", "a", "b").step(6).length(60, 62))
+            .config(OPTIMIZE, "all").random(Inputs.of().headers(70).keys("left", "a", "b").step(6))
             .dsl((b, e) -> {
                 KStream<String, String> left = stream(b, "left");
                 left.join(left, PLUS, WINDOWS).to("out");
@@ -69,7 +69,7 @@ final class HeadersInJoins implements Harness.Area {
                     .aggregate(() -> "", ADD, SUBTRACT).toStream().to("out");
             });
         with(r, "headers-foreign-key", "left.join(right, fk, plus) -> out; left.leftJoin(right, fk, plus; store `joined`) -> out.", "left", "right")
-            .random(Naming.fk().headers(70).length(60, 72))
+            .random(Naming.fk().headers(70))
             .dsl((b, e) -> {
                 KTable<String, String> left = table(b, "left");
                 KTable<String, String> right = table(b, "right");
@@ -85,7 +85,7 @@ final class HeadersInJoins implements Harness.Area {
             });
         r.add("headers-aggregates", GROUP, "left.groupBy(last character).count -> counts; left.merge(table right.toStream).toTable -> toStream -> out; table right -> groupBy((last character, v)) -> reduce(a + ',' + v, a + '-' + v) -> out.")
             .source("left", STRING, STRING).source("right", STRING, STRING).sink("counts", STRING, LONG).sink("out", STRING, STRING)
-            .random(Inputs.of().headers(70).nulls(4, 0).length(60, 72))
+            .random(Inputs.of().headers(70).nulls(4, 0))
             .dsl((b, e) -> {
                 KStream<String, String> left = stream(b, "left");
                 left.groupBy((k, v) -> last(v)).count().toStream().to("counts");

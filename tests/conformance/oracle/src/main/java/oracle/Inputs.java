@@ -32,6 +32,7 @@ public final class Inputs {
     private int headers;
     private int least = 60;
     private int most = 68;
+    private boolean lengthGiven;
 
     private Inputs() {}
 
@@ -100,7 +101,14 @@ public final class Inputs {
     public Inputs length(final int least, final int most) {
         this.least = least;
         this.most = most;
+        lengthGiven = true;
         return this;
+    }
+
+    void lengthUnlessGiven(final int least, final int most) {
+        if (lengthGiven) return;
+        this.least = least;
+        this.most = most;
     }
 
     /** Values "ref:n" with one of the references. */

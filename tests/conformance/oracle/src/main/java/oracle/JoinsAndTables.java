@@ -7,7 +7,7 @@ public final class JoinsAndTables implements Harness.Area {
         new Naming().register(registry);
         new Optimizer().register(registry);
         // Here the description matters more than the records.
-        registry.definitions().forEach(definition -> definition.seeds(1));
+        registry.definitions().forEach(definition -> definition.seeds(1).length(32, 36));
         new TableJoins().register(registry);
         new ForeignKeys().register(registry);
         new StreamTables().register(registry);
@@ -15,6 +15,7 @@ public final class JoinsAndTables implements Harness.Area {
         new HeadersInJoins().register(registry);
         registry.definitions().forEach(definition -> {
             if (definition.seeds.length == 3 && !definition.hasScenario()) definition.seeds(1, 2);
+            if (definition.seeds.length > 1) definition.length(50, 56);
         });
     }
 }

@@ -2,7 +2,6 @@ package oracle;
 
 import static oracle.Harness.LONG;
 import static oracle.Harness.STRING;
-import static oracle.Harness.in;
 import static oracle.Harness.ms;
 import static oracle.Words.*;
 
@@ -29,10 +28,6 @@ import org.apache.kafka.streams.kstream.TableJoined;
 final class Naming implements Harness.Area {
     private static final String GROUP = "Naming";
 
-    private static Inputs short_() {
-        return Inputs.of().length(60, 64);
-    }
-
     @Override
     public void register(final Harness.Registry r) {
         streamJoins(r);
@@ -56,19 +51,18 @@ final class Naming implements Harness.Area {
             .dsl((b, e) -> stream(b, "left").outerJoin(stream(b, "right"), PLUS, WINDOWS).to("out"));
         strings(r, "stream-outer-join-name-only", "Stream-stream joins",
                 "left.outerJoin(right, plus, 10 ms, grace 15 ms), named `oj`, no store name.", "left", "right")
-            .config(EMIT_INTERVAL, 0).random(short_())
+            .config(EMIT_INTERVAL, 0)
             .dsl((b, e) -> stream(b, "left")
                 .outerJoin(stream(b, "right"), PLUS, WINDOWS, StreamJoined.<String, String, String>as(null).withName("oj"))
                 .to("out"));
         strings(r, "stream-left-join-store-only", "Stream-stream joins",
                 "left.leftJoin(right, plus, 10 ms, grace 15 ms), store name `st`, no name.", "left", "right")
-            .config(EMIT_INTERVAL, 0).random(short_())
+            .config(EMIT_INTERVAL, 0)
             .dsl((b, e) -> stream(b, "left")
                 .leftJoin(stream(b, "right"), PLUS, WINDOWS, StreamJoined.<String, String, String>as("st"))
                 .to("out"));
         strings(r, "stream-inner-join-store-only", "Stream-stream joins",
                 "left.join(right, plus, 10 ms, grace 15 ms), store name `st`, no name.", "left", "right")
-            .random(short_())
             .dsl((b, e) -> stream(b, "left")
                 .join(stream(b, "right"), PLUS, WINDOWS, StreamJoined.<String, String, String>as("st"))
                 .to("out"));
@@ -113,12 +107,12 @@ final class Naming implements Harness.Area {
             });
         strings(r, "unnamed-global-table", GROUP,
                 "stream.leftJoin(globalTable without store name, select part before ':', plus).", "stream", "table")
-            .random(short_().values("stream", Inputs.references("a", "b")).keys("table", "a", "b"))
+            .random(Inputs.of().values("stream", Inputs.references("a", "b")).keys("table", "a", "b"))
             .dsl((b, e) -> stream(b, "stream")
                 .leftJoin(b.<String, String>globalTable("table"), TO_REFERENCE, PLUS).to("out"));
         strings(r, "named-global-table-join", GROUP,
                 "stream.join(globalTable without store name, select part before ':', joiner plus; named `gj`).", "stream", "table")
-            .random(short_().values("stream", Inputs.references("a", "b")).keys("table", "a", "b"))
+            .random(Inputs.of().values("stream", Inputs.references("a", "b")).keys("table", "a", "b"))
             .dsl((b, e) -> stream(b, "stream")
                 .join(b.<String, String>globalTable("table"), TO_REFERENCE, PLUS, Named.as("gj")).to("out"));
     }
@@ -181,7 +175,6 @@ final class Naming implements Harness.Area {
         r.add("aggregations-step-names", GROUP,
                 "g = in.groupByKey; count(named `c`, store `cs`), reduce(a + ',' + v; named `r`), aggregate(dotted; unnamed) -> to counts, reduced, out.")
             .source("in", STRING, STRING).sink("counts", STRING, LONG).sink("reduced", STRING, STRING).sink("out", STRING, STRING)
-            .random(short_())
             .dsl((b, e) -> {
                 KGroupedStream<String, String> g = stream(b, "in").groupByKey();
                 g.count(Named.as("c"), as("cs")).toStream(Named.as("ts")).to("counts");
@@ -212,7 +205,7 @@ final class Naming implements Harness.Area {
     }
 
     static Inputs letters() {
-        return Inputs.of().values("in", (random, n) -> "xyz".charAt(random.nextInt(3)) + "" + n).length(60, 72);
+        return Inputs.of().values("in", (random, n) -> "xyz".charAt(random.nextInt(3)) + "" + n);
     }
 
     private void tables(final Harness.Registry r) {
@@ -228,7 +221,6 @@ final class Naming implements Harness.Area {
         strings(r, "table-joins-unnamed", GROUP,
                 "Unnamed tables: left.join(right), left.leftJoin(right), left.outerJoin(right) each -> toStream -> out.",
                 "left", "right")
-            .random(short_())
             .dsl((b, e) -> {
                 KTable<String, String> left = table(b, "left");
                 KTable<String, String> right = table(b, "right");
@@ -238,7 +230,7 @@ final class Naming implements Harness.Area {
             });
         r.add("table-steps-named", GROUP,
                 "longs: table(named `src`) -> filter(>= 5; named `f`) -> mapValues(* 2; named `m`, store `doubled`) -> filterNot(% 4 == 0; named `fn`) -> toStream(named `ts`).")
-            .source("in", STRING, LONG).sink("out", STRING, LONG).random(short_())
+            .source("in", STRING, LONG).sink("out", STRING, LONG)
             .dsl((b, e) -> b.table("in", Consumed.with(Serdes.String(), Serdes.Long()).withName("src"))
                 .filter((k, v) -> v >= 5, Named.as("f"))
                 .mapValues(v -> v * 2, Named.as("m"), Words.<Long>as("doubled").withValueSerde(Serdes.Long()))
@@ -247,7 +239,7 @@ final class Naming implements Harness.Area {
                 .to("out", longValues()));
         r.add("table-steps-unnamed", GROUP,
                 "longs: table -> filterNot(>= 15) -> mapValues((k, v) -> k + v) -> filter(last digit even) -> toStream(new key = last character or '-').")
-            .source("in", STRING, LONG).sink("out", STRING, STRING).random(short_())
+            .source("in", STRING, LONG).sink("out", STRING, STRING)
             .dsl((b, e) -> b.table("in", Consumed.with(Serdes.String(), Serdes.Long()))
                 .filterNot((k, v) -> v >= 15)
                 .mapValues((k, v) -> k + v)
@@ -266,7 +258,6 @@ final class Naming implements Harness.Area {
         strings(r, "to-table-unnamed", GROUP,
                 "in.toTable() -> mapValues(v + '!') -> toStream -> out; in.toTable().join(table `other`, plus) -> toStream -> out.",
                 "in", "other")
-            .random(short_())
             .dsl((b, e) -> {
                 KStream<String, String> in = stream(b, "in");
                 in.toTable().mapValues(v -> v + "!").toStream().to("out");
@@ -275,7 +266,6 @@ final class Naming implements Harness.Area {
         strings(r, "suppress-named-and-not", GROUP,
                 "table -> suppress(until 30 ms, unbounded; named `sup`) -> toStream -> out; table -> suppress(until 10 ms) -> toStream -> out.",
                 "in")
-            .random(Inputs.of())
             .dsl((b, e) -> {
                 KTable<String, String> in = table(b, "in");
                 in.suppress(Suppressed.<String>untilTimeLimit(ms(30), Suppressed.BufferConfig.unbounded()).withName("sup"))
@@ -285,7 +275,6 @@ final class Naming implements Harness.Area {
         strings(r, "two-streams-of-one-topic", GROUP,
                 "stream(in) twice, unnamed: first -> toTable -> toStream -> out; second.mapValues('s' + v) -> out.",
                 "in")
-            .random(short_())
             .dsl((b, e) -> {
                 stream(b, "in").toTable().toStream().to("out");
                 stream(b, "in").mapValues(v -> "s" + v).to("out");
@@ -296,7 +285,6 @@ final class Naming implements Harness.Area {
         strings(r, "merge-and-branch-unnamed", GROUP,
                 "branches = left.merge(right).split() by first letter L with last digit even, R, default; branch 1 merged with the default -> mapValues(v + '!') -> out; branch 2 -> out.",
                 "left", "right")
-            .random(short_())
             .dsl((b, e) -> {
                 Map<String, KStream<String, String>> branches = stream(b, "left").merge(stream(b, "right")).split()
                     .branch((k, v) -> v != null && v.startsWith("L") && even(v))
@@ -310,7 +298,7 @@ final class Naming implements Harness.Area {
         strings(r, "merge-and-branch-named", GROUP,
                 "left.merge(right; named `mg`).split(named `sp-`): branch `even` (last digit even), unnamed branch (starts with R), default named `rest`; even merged with rest (unnamed merge) -> out; the unnamed one -> out.",
                 "left", "right")
-            .random(short_().nulls(3, 0))
+            .random(Inputs.of().nulls(3, 0))
             .dsl((b, e) -> {
                 Map<String, KStream<String, String>> branches = stream(b, "left").merge(stream(b, "right"), Named.as("mg"))
                     .split(Named.as("sp-"))

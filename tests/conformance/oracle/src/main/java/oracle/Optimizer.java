@@ -87,10 +87,10 @@ final class Optimizer implements Harness.Area {
             .config(OPTIMIZE, "all").dsl(throughMerge);
         r.add("merged-through-merge-off", GROUP, "As merged-through-merge, not optimised.")
             .source("left", STRING, STRING).source("right", STRING, STRING).sink("counts", STRING, LONG).sink("out", STRING, STRING)
-            .random(Inputs.of().length(60, 62)).dsl(throughMerge);
+            .dsl(throughMerge);
         r.add("merged-one-side-of-merge", GROUP, "left.selectKey(first character).mapValues(v + '!').merge(right): two groupings as in merged-groupings; optimised: all.")
             .source("left", STRING, STRING).source("right", STRING, STRING).sink("counts", STRING, LONG).sink("out", STRING, STRING)
-            .config(OPTIMIZE, "all").random(Inputs.of().length(60, 62))
+            .config(OPTIMIZE, "all")
             .dsl((b, e) -> twoGroupings(stream(b, "left").selectKey((k, v) -> first(v)).mapValues(v -> v + "!").merge(stream(b, "right"))));
         r.add("merged-join-and-grouping", GROUP, "keyed = in.selectKey(part before ':'); keyed.join(table, plus) -> out; keyed.groupByKey.count(`c`) -> counts; optimised: all.")
             .source("in", STRING, STRING).source("table", STRING, STRING).sink("counts", STRING, LONG).sink("out", STRING, STRING)
@@ -117,9 +117,9 @@ final class Optimizer implements Harness.Area {
         strings(r, "reused-source-topics", GROUP, "in = table(`tab`): filter(last digit even) -> out; other = table, unnamed: other.toStream.join(in) -> out; other.join(in) -> out; optimised: all: the sources' topics are the changelogs.", "in", "other")
             .config(OPTIMIZE, "all").dsl(reuse);
         strings(r, "reused-source-topics-alone", GROUP, "As reused-source-topics, optimised: reuse.ktable.source.topics only.", "in", "other")
-            .config(OPTIMIZE, "reuse.ktable.source.topics").random(Inputs.of().length(60, 62)).dsl(reuse);
+            .config(OPTIMIZE, "reuse.ktable.source.topics").dsl(reuse);
         strings(r, "reused-source-topics-off", GROUP, "As reused-source-topics, not optimised.", "in", "other")
-            .random(Inputs.of().length(60, 62)).dsl(reuse);
+            .dsl(reuse);
 
         final Harness.Dsl self = (b, e) -> {
             KStream<String, String> in = stream(b, "in");
@@ -128,7 +128,7 @@ final class Optimizer implements Harness.Area {
         strings(r, "self-join-alone", "Stream-stream joins", "s.join(s, plus, 10 ms, grace 15 ms), unnamed; optimised: single.store.self.join only.", "in")
             .config(OPTIMIZE, "single.store.self.join").dsl(self);
         strings(r, "self-join-merge-only", "Stream-stream joins", "As self-join-alone, optimised: merge.repartition.topics only, so two stores.", "in")
-            .config(OPTIMIZE, "merge.repartition.topics").random(Inputs.of().length(60, 62)).dsl(self);
+            .config(OPTIMIZE, "merge.repartition.topics").dsl(self);
         strings(r, "self-left-join-optimized", "Stream-stream joins", "s.leftJoin(s, plus, 10 ms, grace 15 ms; name and store `j`); optimised: all, but a left join is no self join.", "in")
             .config(OPTIMIZE, "all").config(EMIT_INTERVAL, 0)
             .dsl((b, e) -> {
@@ -146,7 +146,7 @@ final class Optimizer implements Harness.Area {
                 m.join(m, PLUS, WINDOWS.before(Harness.ms(20)).after(Harness.ms(5)), StreamJoined.<String, String, String>as("j").withName("j")).to("out");
             });
         strings(r, "self-join-one-side-mapped-optimized", "Stream-stream joins", "in.join(in.mapValues(v + '!'), plus, 10 ms, grace 15 ms), unnamed; optimised: all.", "in")
-            .config(OPTIMIZE, "all").random(Inputs.of().length(60, 62))
+            .config(OPTIMIZE, "all")
             .dsl((b, e) -> {
                 KStream<String, String> in = stream(b, "in");
                 in.join(in.mapValues(v -> v == null ? null : v + "!"), PLUS, WINDOWS).to("out");

@@ -101,11 +101,11 @@ final class StreamStreams implements Harness.Area {
             .dsl((b, e) -> stream(b, "left").outerJoin(stream(b, "right"), PLUS, WINDOWS, named("j"))
                 .groupBy((k, v) -> last(v)).count(as("c")).toStream().to("out"));
         strings(r, "outer-join-interval-asymmetric", GROUP, "left.outerJoin(right, plus, before 20 ms, after 5 ms, grace 10 ms; `j`), default emit interval; the wall clock advances.", "left", "right")
-            .random(tight().advances(15, 700).length(90, 110))
+            .random(tight().advances(15, 700).length(70, 80))
             .dsl((b, e) -> stream(b, "left").outerJoin(stream(b, "right"), PLUS,
                 JoinWindows.ofTimeDifferenceAndGrace(ms(5), ms(10)).before(ms(20)), named("j")).to("out"));
         strings(r, "left-join-interval-and-wall-clock", GROUP, "left.leftJoin(right, plus, 5 ms, no grace; unnamed), default emit interval; the wall clock advances.", "left", "right")
-            .random(tight().advances(20, 500).length(90, 110))
+            .random(tight().advances(20, 500).length(70, 80))
             .scenario(in("left", "a", "L1", 10), in("left", "b", "L2", 30), advance(1000), in("right", "c", "R1", 31),
                 in("left", "a", "L3", 50), in("left", "a", "L4", 70), advance(999), in("left", "b", "L5", 90),
                 advance(1), in("right", "b", "R2", 80), in("right", "b", "R3", 90), in("left", "c", "L6", 120))
@@ -133,7 +133,7 @@ final class StreamStreams implements Harness.Area {
             .dsl((b, e) -> stream(b, "left").outerJoin(stream(b, "right"), PLUS,
                 JoinWindows.ofTimeDifferenceAndGrace(ms(4), ms(3)).before(ms(10)), named("j")).to("out"));
         two(r, "two-joins-of-one-pair", "left.join(right, 5 ms) -> out, left.leftJoin(right, 10 ms) -> out, right.outerJoin(left, 3 ms) -> out; no grace, unnamed.")
-            .random(tight().length(60, 66))
+            .random(tight())
             .dsl((b, e) -> {
                 KStream<String, String> left = stream(b, "left");
                 KStream<String, String> right = stream(b, "right");

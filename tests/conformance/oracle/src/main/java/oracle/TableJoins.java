@@ -11,6 +11,7 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -133,9 +134,9 @@ final class TableJoins implements Harness.Area {
             .dsl((b, e) -> {
                 TimeWindows windows = TimeWindows.ofSizeAndGrace(ms(20), ms(10));
                 KTable<Windowed<String>, Long> lc = stream(b, "left").groupByKey().windowedBy(windows).count(
-                    org.apache.kafka.streams.kstream.Materialized.as("lc"));
+                    Materialized.as("lc"));
                 KTable<Windowed<String>, Long> rc = stream(b, "right").groupByKey().windowedBy(windows).count(
-                    org.apache.kafka.streams.kstream.Materialized.as("rc"));
+                    Materialized.as("rc"));
                 lc.outerJoin(rc, PLUS).toStream()
                     .to("out", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 20), Serdes.String()));
             });
@@ -159,7 +160,7 @@ final class TableJoins implements Harness.Area {
                 .groupBy((k, v) -> KeyValue.pair(String.valueOf(k.length()), v))
                 .aggregate(() -> "", ADD, SUBTRACT).toStream().to("out"));
         three(r, "table-join-chain-group-by", "one.join(two).leftJoin(three) -> groupBy(('all', k + v)) -> aggregate(add, subtract; store `agg`).")
-            .random(few().length(60, 66))
+            .random(few())
             .dsl((b, e) -> table(b, "one").join(table(b, "two"), PLUS).leftJoin(table(b, "three"), PLUS)
                 .groupBy((k, v) -> KeyValue.pair(k, v)).aggregate(() -> "", ADD, SUBTRACT, as("agg")).toStream().to("out"));
         r.add("table-join-group-by-count", GROUP, "left.leftJoin(right, right or '-') -> groupBy((v, k)) -> count(`c`); -> filter(> 0) -> toStream.")
@@ -172,7 +173,7 @@ final class TableJoins implements Harness.Area {
                 .groupBy((k, v) -> KeyValue.pair(last(v), v))
                 .reduce(COMMA, MINUS, as("red")).toStream().to("out"));
         two(r, "table-suppressed-group-by", "left.suppress(until 15 ms, unbounded) -> join(right, plus) -> groupBy(('all', k + v)) -> aggregate(add, subtract).")
-            .random(Inputs.of().nulls(3, 15).length(60, 66))
+            .random(Inputs.of().nulls(3, 15))
             .dsl((b, e) -> table(b, "left").suppress(Suppressed.untilTimeLimit(ms(15), Suppressed.BufferConfig.unbounded()))
                 .join(table(b, "right"), PLUS).groupBy((k, v) -> KeyValue.pair(k, v))
                 .aggregate(() -> "", ADD, SUBTRACT).toStream().to("out"));
@@ -230,12 +231,32 @@ final class TableJoins implements Harness.Area {
                     .aggregate(() -> "", ADD, SUBTRACT, as("agg")).toStream().to("out");
             });
         strings(r, "versioned-to-table-and-aggregate", GROUP, "in.toTable(store `tt`, versioned 60 ms) -> toStream -> out; in.groupByKey.aggregate(dotted; store `va`, versioned 60 ms) -> toStream -> out; -> filter(last digit even) -> groupBy((k, v)) -> aggregate(add, subtract) -> out.", "in")
-            .random(Inputs.of().late(45, 80).nulls(3, 12).length(60, 66))
+            .random(Inputs.of().late(45, 80).nulls(3, 12))
             .dsl((b, e) -> {
                 stream(b, "in").toTable(Words.<String>versioned("tt", 60)).toStream().to("out");
                 KTable<String, String> va = stream(b, "in").groupByKey().reduce((a, v) -> v, Words.<String>versioned("va", 60));
                 va.toStream().to("out");
                 va.filter((k, v) -> even(v)).groupBy((k, v) -> KeyValue.pair(k, v)).aggregate(() -> "", ADD, SUBTRACT).toStream().to("out");
+            });
+        strings(r, "versioned-aggregates-expired", GROUP, "in.groupByKey.aggregate(dotted; store `va`, versioned 60 ms) -> toStream -> out; table in2.groupBy((first character, v)).aggregate(add, subtract; store `vt`, versioned 60 ms) -> toStream -> out: a row older than the history retention is not stored, not emitted, and counted as dropped.", "in", "in2")
+            .random(Inputs.of().late(45, 80).nulls(3, 12).jumps(12, 150))
+            .scenario(in("in", "a", "I1", 10), in("in", "b", "I2", 200), in("in", "c", "I3", 139), in("in", "c", "I4", 140),
+                in("in", "a", "I5", 100), in("in", "a", "I6", 150), in("in2", "a", "x1", 10), in("in2", "b", "y2", 200),
+                in("in2", "c", "z3", 139), in("in2", "c", "z4", 140), in("in2", "a", "z5", 20), in("in2", "a", null, 30))
+            .dsl((b, e) -> {
+                stream(b, "in").groupByKey().aggregate(() -> "", DOTTED, Words.<String>versioned("va", 60)).toStream().to("out");
+                table(b, "in2").groupBy((k, v) -> KeyValue.pair(first(v), v))
+                    .aggregate(() -> "", ADD, SUBTRACT, Words.<String>versioned("vt", 60)).toStream().to("out");
+            });
+        strings(r, "versioned-serde-only", GROUP, "m = left versioned (`lv`, 60 ms).mapValues(v + '!', Materialized.with(null, string)): no store, but no longer versioned for the next step; m.filter(second character even; store `f`) -> out; m.join(right versioned (`rv`, 60 ms).filter(last digit even; Materialized.with(null, string)), plus) -> out; m.groupBy((k, v)).aggregate(add, subtract) -> out.", TWO)
+            .random(late)
+            .dsl((b, e) -> {
+                KTable<String, String> m = Words.versioned(b, "left", "lv", 60)
+                    .mapValues(v -> v + "!", Materialized.with(null, Serdes.String()));
+                m.filter((k, v) -> v.charAt(1) % 2 == 0, as("f")).toStream().to("out");
+                m.join(Words.versioned(b, "right", "rv", 60).filter((k, v) -> even(v), Materialized.with(null, Serdes.String())), PLUS)
+                    .toStream().to("out");
+                m.groupBy((k, v) -> KeyValue.pair(k, v)).aggregate(() -> "", ADD, SUBTRACT).toStream().to("out");
             });
         three(r, "versioned-join-chain", "one versioned (`v1`, 60 ms).join(two versioned (`v2`, 60 ms)).leftJoin(three versioned (`v3`, 60 ms)), unmaterialized.")
             .random(few().late(45, 70))

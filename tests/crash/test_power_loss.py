@@ -1,0 +1,100 @@
+"""Power loss: all workers die at once, and the log's files go back to what was synced, or to a little more. No offset
+points past what is left, and in the end nothing is lost or doubled.
+
+The log's file layer is substituted: it keeps a copy of what each sync made durable. RocksDB is not: a commit writes to
+it with sync=True, and its synced write-ahead log is trusted. Producers of the test do not sync, so input is lost too,
+as far as no commit relied on it; they then go on from where the log ends.
+"""
+
+import time
+from pathlib import Path
+from random import Random
+
+from headwater.state.log import Files
+from headwater.state.rocks import RocksBackend
+from headwater.streams.log_connection import LogConnection
+from headwater.streams.plan import plan
+from headwater.streams.task import Task
+from tests.crash.shop import PARTITIONS, Input, config, differences, open_log, topology
+from tests.crash.workers import Dying, NoSync, finish, fleet
+from tests.state.log.layers import Lossy
+
+LOSSES = 6
+POINTS = ("before-write", "after-write", "after-append", "before-sync", "after-sync")
+
+
+def past_the_end(folder: Path, files: Files) -> list[str]:
+    """Return the committed offsets that point past the log's end."""
+    found = []
+    settings = config(folder)
+    with open_log(folder, files) as log:
+        ends: dict[tuple[str, int], int] = {}
+        for info in log.topics():
+            for number in range(info.partitions):
+                with log.partition(info.name, number) as partition:
+                    ends[info.name, number] = partition.end
+        committed = {("group", *place): at for place, at in log.group(settings.app_id).committed().items()}
+    for spec in plan(topology(), settings, lambda topic: PARTITIONS).tasks:
+        directory = folder / "state" / "tasks" / spec.task_id
+        if (directory / "CURRENT").exists():
+            backend = RocksBackend(directory, [*spec.backend_stores(), *LogConnection.extra_stores])
+            offsets = Task(spec, backend, lambda topic: PARTITIONS).offsets
+            backend.close()
+            committed |= {(spec.task_id, *place): at for place, at in offsets.items()}
+    for (who, *place), at in committed.items():
+        if at > ends[tuple(place)]:
+            found.append(f"{who} has committed {place}@{at}, which ends at {ends[tuple(place)]}")
+    return found
+
+
+def lossy(folder: Path) -> Lossy:
+    folder.mkdir()
+    return Lossy(folder / "log", folder / "shadow")
+
+
+def test_power_losses_lose_and_double_nothing(tmp_path: Path) -> None:
+    given = Input.of(1_600, moving_users=False)
+    folder = tmp_path / "lost"
+    files = lossy(folder)
+    rng = Random(3)
+    moments = [Dying(point, rng.randint(1, 12)) for point in POINTS] + [None] * LOSSES
+    with open_log(folder, files) as log:
+        given.make_topics(log)
+        given.produce(log, ("users", "shops"))
+    with fleet(folder, files) as workers:
+        for number, dying in enumerate(moments):
+            with open_log(folder, files) as log:
+                given.produce(log, ("orders",), share=(number + 1) / len(moments), sync=False)
+            workers.start()
+            victim = workers.start(dying)
+            if dying is None:
+                time.sleep(rng.uniform(0.0, 0.8))
+            else:
+                workers.died(victim)
+            workers.end()
+            files.lose_power(rng)
+            assert past_the_end(folder, files) == []
+    with open_log(folder, files) as log:
+        given.produce(log)
+    got = finish(folder, files)
+    whole = tmp_path / "whole"
+    with open_log(whole) as log:
+        given.make_topics(log)
+        given.produce(log)
+    assert differences(finish(whole), got) == []
+
+
+def test_without_syncs_a_power_loss_is_noticed(tmp_path: Path) -> None:
+    """The control: a log that is never synced ends before the committed offsets."""
+    given = Input.of(300, moving_users=False)
+    folder = tmp_path / "lost"
+    files = lossy(folder)
+    with open_log(folder, files) as log:
+        given.make_topics(log)
+        given.produce(log, sync=False)
+    with fleet(folder, files, connect=NoSync) as workers:
+        workers.start()
+        workers.died(workers.start(Dying("after-sync", 3)))
+        workers.end()
+    files.lose_power()
+    assert past_the_end(folder, files) != []
