@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench-core lock clean
+.PHONY: help venv demo test check bench-core bench-log lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,9 @@ check: venv ## lint (ruff), types (mypy, strict) and the rules of the house
 
 bench-core: venv ## measure records per second through the task, beside a hand-written loop
 	$(BIN)/python -m benchmarks.core
+
+bench-log: venv ## measure records per second into and out of the embedded log, beside a bare loop
+	$(BIN)/python -m benchmarks.log
 
 lock: ## pin the newest allowed dependencies in requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --quiet \

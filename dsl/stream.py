@@ -220,6 +220,8 @@ class KStream(CamelCase):
     def print(self, file: str | None = None, label: str | None = None, *, name: str | None = None) -> None:
         """Write each record as `[label]: key, value` to a file, or to standard output; the stream ends here.
 
+        Lines are appended to the file: a restarted task must not wipe out what it wrote before.
+
         >>> from headwater import StreamsBuilder, TopologyTestDriver
         >>> builder = StreamsBuilder()
         >>> builder.stream("in").print(label="orders")
@@ -565,6 +567,9 @@ class KStream(CamelCase):
         self, supplier: Callable[[], Any], stores: str | Iterable[str] = (), *, name: str | None = None
     ) -> KStream:
         """Run a processor that keeps each record's key, so that nothing is repartitioned below.
+
+        A record forwarded from `process` must keep the key of the record being processed. A punctuator has no current
+        record: it may forward any key, and must itself take care that keys stay on their partition.
 
         >>> from headwater import Processor, StreamsBuilder, TopologyTestDriver
         >>> class Upper(Processor):

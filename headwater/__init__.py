@@ -1,5 +1,7 @@
 """Kafka Streams for Python: the public names."""
 
+from importlib.metadata import version
+
 from headwater.dsl.builder import StreamsBuilder
 from headwater.dsl.cogrouped import CogroupedKStream
 from headwater.dsl.config import Config, ErrorContext
@@ -14,14 +16,24 @@ from headwater.dsl.timestamps import OnInvalid, SourceRecord
 from headwater.dsl.topology import Topology
 from headwater.dsl.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from headwater.errors import SerdeError, StateError, StreamsError, TopologyError
+from headwater.streams.admin import Admin
+from headwater.streams.app import App
+from headwater.streams.consumer import Consumer
 from headwater.streams.context import ProcessorContext
 from headwater.streams.driver import TopologyTestDriver
 from headwater.streams.processor import Processor
+from headwater.streams.producer import Producer
+from headwater.streams.run import run
+
+__version__ = version("headwater")
 
 __all__ = [
+    "Admin",
+    "App",
     "Bytes",
     "CogroupedKStream",
     "Config",
+    "Consumer",
     "ErrorContext",
     "Float64",
     "GlobalKTable",
@@ -36,6 +48,7 @@ __all__ = [
     "OnInvalid",
     "Processor",
     "ProcessorContext",
+    "Producer",
     "Record",
     "Serde",
     "SerdeError",
@@ -59,4 +72,5 @@ __all__ = [
     "Versioned",
     "Window",
     "Windowed",
+    "run",
 ]

@@ -74,6 +74,7 @@ class App:
         self._on_state = on_state
         self._beside = beside
         self._paused = False
+        self._last: dict[str, Any] | None = None
         self._state: State = "created"
         self._changed = threading.Condition()
         self._requests: queue.SimpleQueue[tuple[Callable[[Worker], Any], Future[Any]]] = queue.SimpleQueue()
@@ -168,6 +169,8 @@ class App:
                     if not self._serve(worker) and not worker.step():
                         self.clock.sleep(REST_SECONDS)
                 self._enter("stopping")
+                worker.commit()
+                self._last = collect(worker, self)
                 worker.close()
                 self._worker = None
             except BaseException as fault:
@@ -291,7 +294,9 @@ class App:
         return StoreView(self, name)
 
     def metrics(self) -> dict[str, Any]:
-        """What has been counted so far, for the application, its tasks, their steps and stores."""
+        """What has been counted so far, for the application, its tasks, their steps and stores; at the end: at last."""
+        if self._state == "stopped" and self._last is not None:
+            return self._last
         return self.look(lambda worker: collect(worker, self))
 
 

@@ -103,14 +103,10 @@ class CachedStore:
         if entry is not None:
             self._entries[filed] = entry
 
-    def emitter(self, forward: Step, send_old: bool, tombstone_at_input: bool) -> Step:
-        """How one node forwards its updates of the store.
-
-        With `tombstone_at_input` a deletion has the timestamp of the record that caused it, not of the row it deletes.
-        """
+    def emitter(self, forward: Step, send_old: bool) -> Step:
+        """How one node forwards its updates of the store."""
         context, dirty, entries, cache = self._context, self.dirty, self._entries, self._cache
         encode, file, fixed = self._spec.value.encode, self._file, self._entry_bytes
-        session = self._spec.kind == "session"
 
         def emit(key: Any, new: Any, old: Any, latest: bool, timestamp: int, headers: Headers) -> None:
             filed, key_bytes = file(key)
@@ -122,9 +118,8 @@ class CachedStore:
                 entry.dirty, entry.old = True, old
             entry.key = key
             entry.new = None if new is None else encode(new)
-            # Where the uncached step drops the headers of session updates, the cached one has the record's own.
-            entry.headers = context.headers if session else headers
-            entry.timestamp = context.timestamp if new is None and tombstone_at_input else timestamp
+            entry.headers = headers
+            entry.timestamp = timestamp
             entry.place = context.here()
             dirty.pop(filed, None)
             dirty[filed] = entry, forward, send_old

@@ -13,7 +13,7 @@ from headwater.dsl import ops
 from headwater.dsl.config import Config
 from headwater.dsl.records import Headers
 from headwater.dsl.topology import Node, ProcessorNode, Sink, Source, StoreSpec, Topology
-from headwater.errors import StreamsError
+from headwater.errors import SerdeError, StreamsError
 from headwater.streams.cache import RecordCache
 from headwater.streams.context import Clock, Punctuations, Schedule, TaskContext
 from headwater.streams.faults import Faults, RecordFailed, function_of
@@ -87,13 +87,13 @@ class Shared:
         self.partitions_of = partitions_of
         self.faults = Faults(config, context)
         self.cache = RecordCache(config.cache_bytes, context)
-        self.punctuations = Punctuations(context)
         self.memories: dict[str, Memory] = {}
         self.sites: dict[str, Site] = {}
         # Processors in the order of their nodes: what to do before the first record, and after the last.
         self.starts: list[tuple[str, Callable[[], None]]] = []
         self.closes: list[tuple[str, Callable[[], object]]] = []
         self.processors: dict[str, Any] = {}
+        self.punctuations = Punctuations(context, self.processors, self.sites)
 
     def memory(self, name: str, initial: Mapping[str, Any]) -> Memory:
         """The memory of this name, as it was committed last or as it is at first."""
@@ -143,8 +143,11 @@ class Site:
         """A table's store, timestamped or versioned, behind one interface."""
         return TableStore(self._shared.stores[name])
 
-    def user_store(self, name: str) -> Any:
-        """The store as the user's own code sees it; a StreamsError if this node was not given it."""
+    def user_store(self, name: str, now: Callable[[], int]) -> Any:
+        """The store as the user's own code sees it; a StreamsError if this node was not given it.
+
+        `now` gives the timestamp of what is put without one.
+        """
         shared = self._shared
         if name not in self._own_stores and name not in shared.topology.global_stores:
             known = ", ".join(sorted({*self._own_stores, *shared.topology.global_stores}))
@@ -154,13 +157,7 @@ class Site:
                 f"process(…, stores=…) or in add_store(…, {self.node!r})"
             )
         writable = name in self._own_stores
-        return public(
-            shared.specs[name],
-            [shared.stores[name]],
-            lambda: shared.context.timestamp,
-            writable,
-            drop=self.drop,
-        )
+        return public(shared.specs[name], [shared.stores[name]], now, writable, drop=self.drop)
 
     def view(self, view: ops.View) -> Reader:
         """How to look up another table's rows by key."""
@@ -192,7 +189,7 @@ class Site:
         if not spec.cached or spec.on_close or not self.config.cache_bytes or spec.kind not in _CACHEABLE:
             return self.forward, send_old
         cached = self._shared.cache.store(spec, self._shared.stores[store])
-        return cached.emitter(self.forward, send_old, isinstance(self._op, _AGGREGATES)), True
+        return cached.emitter(self.forward, send_old), True
 
     def keeper(self, store: str) -> Step | None:
         """How to tell the record cache of a row just put into `store` of which nothing is forwarded; None without one.
@@ -203,7 +200,7 @@ class Site:
         spec = self._shared.specs[store]
         if not spec.cached or not self.config.cache_bytes or spec.kind != "window":
             return None
-        return self._shared.cache.store(spec, self._shared.stores[store]).emitter(_end, False, False)
+        return self._shared.cache.store(spec, self._shared.stores[store]).emitter(_end, False)
 
     def output(
         self,
@@ -237,8 +234,17 @@ class Site:
         if isinstance(error, RecordFailed):
             raise error
         function = function_of(self._op, error)
+        if isinstance(error, SerdeError) and self._own_stores and not isinstance(self._op, ops.Process):
+            error = self._about_stores(error)
         self._shared.faults.handle("processing", self.node, error, key, value, timestamp, headers, function)
         self.dropped += 1
+
+    def _about_stores(self, error: SerdeError) -> SerdeError:
+        """The error of a serde that only this step's stores can have asked."""
+        names = " or ".join(map(repr, sorted(self._own_stores)))
+        told = SerdeError(f"store {names}: {error} (this step's key= or value=, or that of its store=)")
+        told.__cause__ = error
+        return told
 
     def unwritten(self, error: Exception, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Ask the handler about a record that cannot be written: raise, or count it as dropped and return."""

@@ -18,8 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from headwater.dsl.builder import StreamsBuilder
+from headwater.dsl.camel import CamelCase
 from headwater.dsl.config import Config
-from headwater.dsl.durations import checked_ms
+from headwater.dsl.durations import LONG_MAX, checked_ms
 from headwater.dsl.partitioner import partition_for
 from headwater.dsl.records import Headers, Record
 from headwater.dsl.serde import Serde
@@ -28,7 +30,7 @@ from headwater.errors import SerdeError, StreamsError
 from headwater.state.backend import Backend
 from headwater.state.memory import MemoryBackend
 from headwater.state.rocks import RocksBackend
-from headwater.streams.context import Output
+from headwater.streams.context import Output, headers_fault
 from headwater.streams.plan import plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.stores import Store, public
@@ -37,7 +39,7 @@ from headwater.streams.task import Task, TaskSpec
 __all__ = ["InputTopic", "OutputTopic", "TopologyTestDriver"]
 
 
-class InputTopic:
+class InputTopic(CamelCase):
     """A topic to send records to."""
 
     def __init__(self, driver: TopologyTestDriver, topic: str, key: Serde, value: Serde) -> None:
@@ -50,6 +52,9 @@ class InputTopic:
         self, key: Any, value: Any, *, at: int | None = None, headers: Headers = (), partition: int | None = None
     ) -> None:
         """Send a record with the timestamp `at` (by default the driver's clock) and process all that follows from it.
+
+        What fails raises a StreamsError; the driver can be used on, as Kafka Streams' own: the record that failed is
+        done with, and what it wrote to stores and topics before that stays.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
         >>> builder = StreamsBuilder()
@@ -80,9 +85,8 @@ class InputTopic:
         ...     driver.metrics()["dropped-records-total"]
         1
         """
-        self._driver._send(
-            [(self._topic, partition, key, value, self._driver.now if at is None else at, tuple(headers))]
-        )
+        at = self._driver.now if at is None else at
+        self._driver._send([(self._topic, partition, key, value, *_checked(self._topic, at, headers))])
 
     def encode(self, key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
         """The bytes of a record for this topic.
@@ -100,7 +104,7 @@ class InputTopic:
             raise SerdeError(f"topic {self._topic!r}: {error}: give input() the serde that fits") from error
 
 
-class OutputTopic:
+class OutputTopic(CamelCase):
     """A topic to read results from."""
 
     def __init__(self, driver: TopologyTestDriver, topic: str, key: Serde, value: Serde) -> None:
@@ -120,15 +124,21 @@ class OutputTopic:
         ...     driver.output("out").read_all(), driver.output("out").read_all()
         ([Record(key='k', value=1, timestamp=0, headers=())], [])
         """
-        return [
-            Record(
-                None if key is None else self._key.decode(key),
-                None if value is None else self._value.decode(value),
-                timestamp,
-                headers,
-            )
-            for _, _, key, value, timestamp, headers in self._driver._take(self._topic, partition)
-        ]
+        written = self._driver._written(self._topic, partition)
+        try:
+            records = [
+                Record(
+                    None if key is None else self._key.decode(key),
+                    None if value is None else self._value.decode(value),
+                    timestamp,
+                    headers,
+                )
+                for _, _, key, value, timestamp, headers in written
+            ]
+        except SerdeError as error:
+            raise SerdeError(f"topic {self._topic!r}: {error}: give output() the serde that fits") from error
+        self._driver._forget(self._topic, partition)
+        return records
 
 
 class _Running:
@@ -164,7 +174,7 @@ class _Running:
             self.task.feed(topic, partition, list(records))
 
 
-class TopologyTestDriver:
+class TopologyTestDriver(CamelCase):
     """Runs a topology on the records you send, step by step, and shows what comes out.
 
     With `memory=False` rows live in RocksDB, in a directory of its own that goes with the driver; `backend` may bring
@@ -190,6 +200,7 @@ class TopologyTestDriver:
         *,
         backend: Callable[[str, Sequence[str]], Backend] | None = None,
     ) -> None:
+        _check_kinds(topology, config)
         if partitions < 1:
             raise StreamsError(f"a topic has at least one partition, not {partitions}")
         self.now = now
@@ -306,11 +317,12 @@ class TopologyTestDriver:
     def _is_global(self, topic: str) -> bool:
         return self._global is not None and self._global.task.reads(topic)
 
-    def _take(self, topic: str, partition: int | None) -> list[Output]:
+    def _written(self, topic: str, partition: int | None) -> list[Output]:
+        return [record for record in self._outputs[topic] if partition is None or record[1] == partition]
+
+    def _forget(self, topic: str, partition: int | None) -> None:
         written = self._outputs[topic]
-        taken = [record for record in written if partition is None or record[1] == partition]
         self._outputs[topic] = [record for record in written if partition is not None and record[1] != partition]
-        return taken
 
     # ---- work --------------------------------------------------------------------------------------------------
 
@@ -330,11 +342,12 @@ class TopologyTestDriver:
         encoded: list[Output] = []
         for topic, key, value, at, *headers in records:
             to = self.input(topic)
-            encoded.append((self._real(topic), None, *to.encode(key, value), at, tuple(headers[0]) if headers else ()))
+            stamped = _checked(topic, at, headers[0] if headers else ())
+            encoded.append((self._real(topic), None, *to.encode(key, value), *stamped))
         self._send(encoded)
 
     def _send(self, records: list[Output]) -> None:
-        self._check()
+        self._begin()
         for record in records:
             self._deliver(self._partitioned(record))
         self._complete()
@@ -397,7 +410,7 @@ class TopologyTestDriver:
         ...     driver.advance(timedelta(seconds=3))
         it is 3000
         """
-        self._check()
+        self._begin()
         faults: list[str] = []
         ms = checked_ms("advance: duration", duration, faults)
         if faults:
@@ -421,7 +434,7 @@ class TopologyTestDriver:
         ...     driver.store("counts").get("k")
         2
         """
-        self._check()
+        self._begin()
         for running in self._running():
             self._capture(running.commit())
             self._count(running.task)
@@ -448,29 +461,35 @@ class TopologyTestDriver:
             return public(topology.global_stores[name], [self._global_stores()[name]], now, True)
         parts = [running.task.stores[name] for running in self._tasks if name in running.task.stores]
         if not parts:
+            if name in topology.stores:
+                raise StreamsError(
+                    f"no step uses the store {name!r}, so there is nothing in it: give it to one with "
+                    "process(…, stores=…) or add_store(…, step)"
+                )
             known = ", ".join(sorted({*topology.stores, *topology.global_stores})) or "none at all"
             raise StreamsError(f"there is no store {name!r}, only {known}")
         return public(topology.stores[name], parts, now, True, lambda key: partition_for(key, len(parts)))
 
     def metrics(self) -> dict[str, Any]:
-        """Counts of dropped and late records: in all, and by step.
+        """Counts of dropped and late records: in all, and under "steps" by step.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
         >>> builder = StreamsBuilder()
-        >>> _ = builder.stream("in").group_by_key().count(store="counts")
+        >>> _ = builder.stream("in").group_by_key().count(store="counts", name="count")
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.input("in").send(None, 1, at=0)
-        ...     driver.metrics()["dropped-records-total"]
-        1
+        ...     driver.metrics()["dropped-records-total"], driver.metrics()["steps"]["count"]
+        (1, {'dropped-records-total': 1, 'late-records-total': 0})
         """
         counted = Counter(self._counted)
         for running in self._running():
             counted.update(_flat(running.task))
-        metrics: dict[str, Any] = {"dropped-records-total": 0, "late-records-total": 0}
+        totals: Counter[str] = Counter({"dropped-records-total": 0, "late-records-total": 0})
+        steps: dict[str, dict[str, int]] = defaultdict(dict)
         for (step, name), count in counted.items():
-            metrics[name] += count
-            metrics.setdefault(step, {})[name] = count
-        return metrics
+            totals[name] += count
+            steps[step][name] = count
+        return {**totals, "steps": dict(steps)}
 
     def _count(self, task: Task) -> None:
         self._counted.update(_flat(task))
@@ -480,9 +499,14 @@ class TopologyTestDriver:
 
     # ---- the end -----------------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
+    def _begin(self) -> None:
+        """Be ready for work, after a failure too: what the failed record wrote before comes out first."""
         if self._closed:
             raise StreamsError("the driver is closed")
+        for running in self._running():
+            if running.task.failed:
+                running.task.go_on()
+                self._capture(running.commit())
 
     def close(self) -> None:
         """Close the processors and remove what was stored.
@@ -519,6 +543,17 @@ class TopologyTestDriver:
         self.close()
 
 
+def _check_kinds(topology: object, config: object) -> None:
+    if not isinstance(topology, Topology):
+        remedy = ": call its build() first" if isinstance(topology, StreamsBuilder) else ""
+        raise StreamsError(f"the driver runs a Topology, but this is {topology!r:.80}{remedy}")
+    if config is not None and not isinstance(config, Config):
+        raise StreamsError(
+            f"config= must be a Config, but is {config!r:.80}: write Config(…), or Config.from_kafka(…) for Kafka "
+            "Streams' own keys"
+        )
+
+
 def _unthrottled(config: Config) -> Config:
     """The settings with emit intervals of 0 where none was given, as in Kafka Streams' own driver."""
     never = timedelta(0)
@@ -527,6 +562,21 @@ def _unthrottled(config: Config) -> Config:
         join_emit_interval=config.join_emit_interval if config.join_emit_interval is not None else never,
         window_emit_interval=config.window_emit_interval if config.window_emit_interval is not None else never,
     )
+
+
+def _checked(topic: str, at: object, headers: Any) -> tuple[int, Headers]:
+    """The timestamp and headers of a record to send; negative timestamps are for the source's extractor to judge."""
+    if type(at) is not int or not -LONG_MAX <= at <= LONG_MAX:
+        raise StreamsError(
+            f"topic {topic!r}: at= must be an int, epoch milliseconds below 2**63, but is {at!r:.80}: "
+            "write int(…), int(moment.timestamp() * 1000) for a datetime"
+        )
+    if type(headers) is list:
+        headers = tuple(headers)
+    fault = headers_fault(headers)
+    if fault is not None:
+        raise StreamsError(f"topic {topic!r}: headers= {fault}")
+    return at, headers
 
 
 def _flat(task: Task) -> dict[tuple[str, str], int]:

@@ -4,12 +4,16 @@ their start, the restart of those that die, and the stop of all when one fails f
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -19,7 +23,7 @@ import cloudpickle  # type: ignore[import-untyped]  # it comes without types
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
-from headwater.streams.app import FIRST_WAIT, LONGEST_WAIT
+from headwater.streams.app import FIRST_WAIT, LONGEST_WAIT, App
 from headwater.streams.run import open_app, stopping_on_signals
 
 __all__ = ["Fleet"]
@@ -28,47 +32,63 @@ log = logging.getLogger("headwater")
 
 # What a worker's process ends with when it has failed for good; it has said why through its pipe.
 FAILED = 3
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Spawned, never forked: a forked child would keep the locks of a parent that has died.
 _spawn = multiprocessing.get_context("spawn")
 
 
-def work(blob: bytes, told: Connection) -> None:
-    """A worker's process: run until told to stop by a signal; say why, if it was a fault."""
-    topology, config, broker, serve = cloudpickle.loads(blob)
-    app = open_app(topology, config, broker)
+def work(blob: bytes, level: int, told: Connection) -> None:
+    """A worker's process: run until told to stop by a signal, or until its parent is gone; say why, if it failed."""
+    logging.basicConfig(level=level, format=f"%(levelname)s worker {os.getpid()}: %(message)s")
     try:
+        topology, config, broker = cloudpickle.loads(blob)
+        app = open_app(topology, config, broker)
         with stopping_on_signals(app):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            threading.Thread(target=_stop_with_parent, args=(app,), daemon=True).start()
             app.start()
-            if serve is not None:
-                with serve(app):
-                    app.join()
-            else:
-                app.join()
+            app.join()
+        told.send(app.metrics())
     except BaseException as error:
-        told.send(f"{type(error).__name__}: {error}")
+        told.send(str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}")
         sys.exit(FAILED)
+
+
+def _stop_with_parent(app: App) -> None:
+    """Nobody would start this worker again, nor stop it: better it ends, after a last commit."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    app.request_stop()
+
+
+@contextlib.contextmanager
+def _holding_signals() -> Iterator[None]:
+    """While in it, SIGINT and SIGTERM wait; a process started meanwhile has them wait until it is ready for them."""
+    # It would undo the waiting if it was started along with the first process.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Fleet:
     """Workers of one application, kept alive until `stop()`.
 
-    `serve` is called in each worker with its App and gives a context manager that runs beside it.
+    `last` are the metrics of the workers that have stopped as they were told to.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        config: Config,
-        broker: str,
-        workers: int,
-        serve: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self._blob = cloudpickle.dumps((topology, config, broker, serve))
+    def __init__(self, topology: Topology, config: Config, broker: str, workers: int) -> None:
+        self._blob = cloudpickle.dumps((topology, config, broker))
         self._pipes: dict[int, Connection] = {}
         self.processes: list[BaseProcess | None] = [None] * workers
+        self._began = [0.0] * workers
         self._waits = [FIRST_WAIT] * workers
         self._due = [0.0] * workers
         self._stopping = False
+        self.last: list[dict[str, Any]] = []
 
     def start(self) -> Fleet:
         """Start all workers."""
@@ -78,11 +98,14 @@ class Fleet:
 
     def _start(self, number: int) -> None:
         ours, theirs = _spawn.Pipe(duplex=False)
-        process = _spawn.Process(target=work, args=(self._blob, theirs), name=f"headwater-worker-{number}")
-        process.start()
+        args = (self._blob, log.getEffectiveLevel(), theirs)
+        process = _spawn.Process(target=work, args=args, name=f"headwater-worker-{number}")
+        with _holding_signals():
+            process.start()
         theirs.close()
         self._pipes[number] = ours
         self.processes[number] = process
+        self._began[number] = time.monotonic()
 
     def watch(self, timeout: float = 0.5) -> None:
         """Wait a little; start workers anew that have died, raise what made one fail for good."""
@@ -98,15 +121,30 @@ class Fleet:
     def _ended(self, number: int, process: BaseProcess) -> None:
         process.join()
         self.processes[number] = None
-        said = self._pipes.pop(number)
-        if process.exitcode == FAILED:
-            why = said.recv() if said.poll() else "it did not say why"
+        failure = self._failure(number, process)
+        if failure is not None:
             self.stop()
-            raise StreamsError(f"worker {number} has failed: {why}")
+            raise failure
         if not self._stopping:
-            log.warning("worker %d ended with %s; starting it again", number, process.exitcode)
-            self._due[number] = time.monotonic() + self._waits[number]
-            self._waits[number] = min(2 * self._waits[number], LONGEST_WAIT)
+            if time.monotonic() - self._began[number] > LONGEST_WAIT:
+                self._waits[number] = FIRST_WAIT
+            wait = self._waits[number]
+            log.warning("worker %d has died (exit code %s); starting it again in %.1f s", number, process.exitcode, wait)
+            self._due[number] = time.monotonic() + wait
+            self._waits[number] = min(2 * wait, LONGEST_WAIT)
+
+    def _failure(self, number: int, process: BaseProcess) -> StreamsError | None:
+        """Why a worker that has ended has failed for good, None if it has not."""
+        with self._pipes.pop(number) as said:
+            try:
+                told = said.recv() if said.poll() else None
+            except EOFError:
+                told = None
+        if process.exitcode == FAILED:
+            return StreamsError(f"worker {number} has failed: {told or 'it did not say why'}")
+        if told is not None:
+            self.last.append(told)
+        return None
 
     def request_stop(self) -> None:
         """Have all workers stop soon; fit for a signal handler."""
@@ -119,16 +157,23 @@ class Fleet:
         self.stop()
 
     def stop(self, timeout: float = 60) -> None:
-        """Let every worker commit and end; those that do not within the time are killed."""
+        """Let every worker commit and end, and raise what made one fail; those that take too long are killed."""
         self._stopping = True
-        running = [process for process in self.processes if process is not None]
-        for process in running:
-            if process.pid is not None and process.is_alive():
-                os.kill(process.pid, 15)
+        running = [(number, process) for number, process in enumerate(self.processes) if process is not None]
+        for _, process in running:
+            if process.is_alive():
+                process.terminate()
         give_up = time.monotonic() + timeout
-        for process in running:
+        failures = []
+        for number, process in running:
             process.join(max(0.0, give_up - time.monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()
+                failures.append(StreamsError(f"worker {number} has not stopped within {timeout} s and was killed"))
+            failure = self._failure(number, process)
+            if failure is not None:
+                failures.append(failure)
         self.processes = [None] * len(self.processes)
+        if failures:
+            raise failures[0]

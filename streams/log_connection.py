@@ -250,10 +250,10 @@ class LogConnection:
     def _append(self, task_id: str, place: Place, sequence: int, records: list[Any]) -> None:
         self._at("before-append")
         self._partition(*place).append(records, producer=self._producer(task_id), sequence=sequence)
+        self._at("after-append")
 
     def _producer(self, task_id: str) -> str:
         return f"{self._app_id}/{task_id}"
-        self._at("after-append")
 
     def _route(self, commit: TaskCommit) -> dict[Place, list[Any]]:
         """The outputs by topic partition, each in order."""

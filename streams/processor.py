@@ -10,8 +10,9 @@ __all__ = ["Processor"]
 class Processor:
     """A step of your own: `process` gets each record and forwards what it likes through `self.context`.
 
-    One instance runs per task. Public attributes that hold plain data (numbers, text, bytes, None, and lists, tuples,
-    dicts and sets of these) are kept over a restart: they are set again after `init`.
+    One instance runs per task. Public attributes that hold plain data (numbers, text, bytes, None, schedules, and
+    lists, tuples, dicts and sets of these) and have changed since `init` are kept over a restart: they are set again
+    after `init`. Stores, stream time and wall clock are there in `init` already.
 
     >>> from headwater import Processor, Topology, TopologyTestDriver
     >>> class Numbered(Processor):

@@ -303,8 +303,8 @@ def _order(spec: StoreSpec, key: Any) -> list[Any]:
 def plain(value: Any) -> Any:
     """A key or value as JSON can hold it; bytes as text if they are text, what is unknown to JSON as its repr.
 
-    >>> plain({"a": (1, 2)}), plain(b"tea"), plain(bytes([255]))
-    ({'a': [1, 2]}, 'tea', {'base64': '/w=='})
+    >>> plain({7: "a"}), plain(b"tea"), plain(bytes([255]))
+    ({'7': 'a'}, 'tea', {'base64': '/w=='})
     """
     if isinstance(value, bytes):
         try:

@@ -105,7 +105,7 @@ class Stoppable(Protocol):
 
 
 class stopping_on_signals:
-    """While in it, SIGINT and SIGTERM stop the application gracefully."""
+    """While in it, SIGINT and SIGTERM stop the application gracefully; a second SIGINT interrupts that."""
 
     def __init__(self, app: Stoppable) -> None:
         self._app = app
@@ -114,7 +114,12 @@ class stopping_on_signals:
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, lambda *_: self._app.request_stop())
+                self._before[number] = signal.signal(number, self._stop)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self._app.request_stop()
+        if number == signal.SIGINT:
+            signal.signal(number, self._before[number])
 
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._before.items():

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from headwater.dsl.camel import CamelCase
 from headwater.dsl.durations import LONG_MAX
 from headwater.dsl.records import Windowed
 from headwater.dsl.topology import StoreSpec
-from headwater.errors import StreamsError
+from headwater.errors import SerdeError, StreamsError
 from headwater.state.backend import Backend
 from headwater.state.buffers import ChangeBuffer, GraceBuffer
 from headwater.state.codec import Timestamped
@@ -35,6 +36,7 @@ __all__ = [
     "public",
 ]
 
+T = TypeVar("T")
 Row: TypeAlias = tuple[Any, int]
 Store: TypeAlias = (
     KeyValueStore[Any, Any]
@@ -152,7 +154,7 @@ def _timestamped(store: TimestampedStore[Any, Any]) -> tuple[Any, Any, Any]:
 # ---- what users see ----------------------------------------------------------------------------------------------
 
 
-class _Public:
+class _Public(CamelCase):
     """The parts of one store, a part per task, shown as one store."""
 
     def __init__(
@@ -171,25 +173,37 @@ class _Public:
         self._route = route
         self._drop = drop
 
-    def _part(self, key: Any) -> Any:
-        """The part to write a key to."""
+    def _write(self, key: Any, write: Callable[[Any], T]) -> T:
+        """Write to the part that has a key."""
         if not self._writable:
             raise StreamsError(f"the global store {self._spec.name!r} can only be read: write to its topic instead")
-        return self._parts[0] if len(self._parts) == 1 else self._parts[self._route(self._spec.key.encode(key))]
+        try:
+            at = 0 if len(self._parts) == 1 else self._route(self._spec.key.encode(key))
+            return write(self._parts[at])
+        except SerdeError as error:
+            raise self._named(error) from error
 
     def _rows(self, read: Callable[[Any], Iterator[Any]], order: Callable[[Any], Any]) -> Iterator[Any]:
         """All parts' rows, in order."""
-        if len(self._parts) == 1:
-            return read(self._parts[0])
-        return heapq.merge(*(read(part) for part in self._parts), key=order)
+        try:
+            parts = [read(part) for part in self._parts]
+        except SerdeError as error:
+            raise self._named(error) from error
+        return parts[0] if len(parts) == 1 else heapq.merge(*parts, key=order)
 
     def _find(self, read: Callable[[Any], Any]) -> Any:
         """The row of whichever part has one."""
-        for part in self._parts:
-            row = read(part)
-            if row is not None:
-                return row
+        try:
+            for part in self._parts:
+                row = read(part)
+                if row is not None:
+                    return row
+        except SerdeError as error:
+            raise self._named(error) from error
         return None
+
+    def _named(self, error: SerdeError) -> SerdeError:
+        return SerdeError(f"store {self._spec.name!r}: {error}")
 
     def _shown(self, timestamped: bool, timestamps: bool) -> Callable[[Any], Any]:
         """How a stored row is shown: without its timestamp, unless that is asked for."""
@@ -250,13 +264,13 @@ class KeyValues(_Public):
         ...     driver.store("s").get("k", timestamps=True)
         (1, 5)
         """
-        part = self._part(key)
         if self._timestamped:
-            part.put(key, value, self._now() if timestamp is None else timestamp)
+            at = self._now() if timestamp is None else timestamp
+            self._write(key, lambda part: part.put(key, value, at))
         elif timestamp is not None:
             raise StreamsError(f"the store {self._spec.name!r} keeps no timestamps: leave out timestamp=")
         else:
-            part.put(key, value)
+            self._write(key, lambda part: part.put(key, value))
 
     def delete(self, key: Any) -> None:
         """Delete the key's value, if there is one.
@@ -270,7 +284,7 @@ class KeyValues(_Public):
         ...     list(driver.store("s").all())
         []
         """
-        self._part(key).delete(key)
+        self._write(key, lambda part: part.delete(key))
 
     def range(self, lo: Any, hi: Any, *, timestamps: bool = False) -> Iterator[tuple[Any, Any]]:
         """(key, value) from lo to hi, both included and None for no bound, in order of the serialised key.
@@ -325,6 +339,8 @@ class Windows(_Public):
     def put(self, key: Any, value: Any, start: int, *, timestamp: int | None = None) -> None:
         """Set the value of the key's window that starts then; None deletes it.
 
+        Without a timestamp it gets the current record's, if the store keeps one.
+
         >>> from datetime import timedelta
         >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
         >>> builder = StreamsBuilder()
@@ -334,14 +350,13 @@ class Windows(_Public):
         ...     driver.store("s").get("k", 1000, timestamps=True)
         (7, 1500)
         """
-        part = self._part(key)
         if self._spec.timestamped:
             row = None if value is None else (value, self._now() if timestamp is None else timestamp)
         elif timestamp is not None:
             raise StreamsError(f"the store {self._spec.name!r} keeps no timestamps: leave out timestamp=")
         else:
             row = value
-        if not part.put(key, row, start):
+        if not self._write(key, lambda part: part.put(key, row, start)):
             self._drop()
 
     def fetch(self, key: Any, lo: int, hi: int, *, timestamps: bool = False) -> Iterator[tuple[Windowed, Any]]:
@@ -406,7 +421,8 @@ class Sessions(_Public):
         ...     driver.store("s").get(Windowed("k", 0, 900))
         7
         """
-        if not self._part(session.key).put(session.key, session.start, session.end, value):
+        key, start, end = session
+        if not self._write(key, lambda part: part.put(key, start, end, value)):
             self._drop()
 
     def remove(self, session: Windowed) -> None:
@@ -422,7 +438,8 @@ class Sessions(_Public):
         ...     list(driver.store("s").all())
         []
         """
-        self._part(session.key).remove(session.key, session.start, session.end)
+        key, start, end = session
+        self._write(key, lambda part: part.remove(key, start, end))
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed, Any]]:
         """(Windowed, value) of the key's sessions, by end and start.
@@ -489,7 +506,7 @@ class Versions(_Public):
         ...     driver.store("s").get("k")
         ('new', 20, None)
         """
-        if self._part(key).put(key, value, timestamp) == EXPIRED:
+        if self._write(key, lambda part: part.put(key, value, timestamp)) == EXPIRED:
             self._drop()
 
     def all(self, *, timestamps: bool = False) -> Iterator[tuple[Any, Any]]:

@@ -26,6 +26,7 @@ import cloudpickle  # type: ignore[import-untyped]  # it comes without types
 from headwater.dsl import ops
 from headwater.dsl.callables import place
 from headwater.dsl.config import Config
+from headwater.dsl.durations import LONG_MAX
 from headwater.dsl.java_order import hash_order
 from headwater.dsl.serde import Serde
 from headwater.dsl.suppliers import stores_of
@@ -34,6 +35,7 @@ from headwater.dsl.topology import ProcessorNode, Source, StoreSpec, Topology
 from headwater.errors import StreamsError
 from headwater.state.backend import Backend
 from headwater.streams import operators
+from headwater.streams.attributes import Attributes
 from headwater.streams.compile import Shared, compile_nodes
 from headwater.streams.context import Output, TaskContext
 from headwater.streams.faults import RecordFailed
@@ -166,8 +168,11 @@ class Task:
                     self._queue(real, spec.partition)
         self._prefetches = {source.name: self._read_by_source_key(source) for source in self._sources}
         self._has_processors = bool(shared.processors)
-        self._start()
+        self._attributes: dict[str, Attributes] = {}
+        # Processors may look at stores and times in init(); what they then set and schedule themselves comes after it.
         self._remember(remembered)
+        self._start()
+        self._remember_processors(remembered)
 
     # ---- set-up and memory -------------------------------------------------------------------------------------
 
@@ -177,6 +182,8 @@ class Task:
                 start()
             except Exception as error:
                 raise StreamsError(f"step {node!r}: init failed with {type(error).__name__}: {error}") from error
+            self._attributes[node] = Attributes(self._shared.processors[node])
+        self._shared.punctuations.in_init = False
 
     def _remember(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
         for name, store in self.stores.items():
@@ -192,12 +199,14 @@ class Task:
         for (topic, partition), offset in self.offsets.items():
             if self.reads(topic):
                 self._queue(topic, partition).position = offset
+
+    def _remember_processors(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
+        punctuations = self._shared.punctuations
         punctuators = remembered.get("punctuators")
-        if punctuators:
-            self._shared.punctuations.remember(punctuators)
-        for node, processor in self._shared.processors.items():
-            for attribute, value in remembered.get(f"processor {node}", {}).items():
-                setattr(processor, attribute, value)
+        schedules = punctuations.remember(punctuators) if punctuators else {}
+        for node, attributes in self._attributes.items():
+            memory = remembered.get(f"processor {node}", {})
+            attributes.remember(memory, lambda id: schedules.get(id) or punctuations.ended(id))
 
     def _memories(self) -> dict[str, Mapping[str, Any]]:
         """Everything the task must know again after a restart, by name."""
@@ -210,10 +219,8 @@ class Task:
         times = {at: queue.partition_time for at, queue in self._inputs.queues.items() if queue.partition_time >= 0}
         memories["times"] = {"stream": self._context.stream_time, "partitions": times}
         memories["punctuators"] = shared.punctuations.memory()
-        for node, processor in shared.processors.items():
-            memories[f"processor {node}"] = {
-                name: value for name, value in vars(processor).items() if not name.startswith("_") and _is_plain(value)
-            }
+        for node, attributes in self._attributes.items():
+            memories[f"processor {node}"] = attributes.memory()
         return memories
 
     def _read_by_source_key(self, source: Source) -> list[Any]:
@@ -282,6 +289,8 @@ class Task:
         def stamp(queue: RecordQueue, raw: RawRecord) -> Head | None:
             key_bytes, value_bytes, timestamp, headers, offset = raw
             context.go((queue.topic, queue.partition, offset, timestamp, raw))
+            # Whoever goes on after a failure here does so behind this record.
+            queue.position = offset + 1
             try:
                 key = None if key_bytes is None else decode_key(key_bytes)
                 value = None if value_bytes is None else decode_value(value_bytes)
@@ -528,6 +537,21 @@ class Task:
         for node, error in failed[:1]:
             raise StreamsError(f"step {node!r}: close failed with {type(error).__name__}: {error}") from error
 
+    @property
+    def failed(self) -> bool:
+        """Whether it refuses to work, since a record or a commit has failed."""
+        return self._failure is not None
+
+    def go_on(self) -> None:
+        """Work on after a failure: the record that failed is done with, and what it had done before that stays.
+
+        So does Kafka Streams' test driver. A worker must not: it makes a new task from what was committed.
+        """
+        self._failure = None
+        for (topic, partition), queue in self._inputs.queues.items():
+            if queue.head is None and queue.fifo:
+                self.feed(topic, partition, ())
+
     def _check(self) -> None:
         if self._failure is not None:
             raise StreamsError(f"task {self.spec.task_id} has failed before: make a new one") from self._failure
@@ -556,21 +580,12 @@ def _extracted(extract: Callable[[SourceRecord, int], int], record: SourceRecord
         raise RecordFailed(
             f"the timestamp extractor {place(extract)} failed on {at}: {type(error).__name__}: {error}"
         ) from error
-    if type(timestamp) is not int:
+    if type(timestamp) is not int or timestamp > LONG_MAX:
         raise RecordFailed(
-            f"the timestamp extractor {place(extract)} must give an int, but gave {timestamp!r} for {at}"
+            f"the timestamp extractor {place(extract)} must give an int, epoch milliseconds up to 2**63 - 1, "
+            f"but gave {timestamp!r:.80} for {at}"
         )
     return timestamp
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a processor's attribute is data that can be kept over a restart."""
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str, bytes):
-        return True
-    if kind in (list, tuple, set, frozenset):
-        return all(map(_is_plain, value))  # type: ignore[call-overload]
-    return kind is dict and all(_is_plain(k) and _is_plain(v) for k, v in value.items())  # type: ignore[attr-defined]
 
 
 def _pickled(memory: Mapping[str, Any]) -> bytes:

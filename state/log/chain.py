@@ -23,7 +23,6 @@ import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from mmap import mmap
 from pathlib import Path
 from threading import RLock
 
@@ -59,6 +58,7 @@ class Chain:
         self.tail: Tail
         self.active_fd = -1
         self.lock_fd = -1
+        self.appendable = True
         self._failed: str | None = None
         self._read_only: OSError | None = None
         self._durable = (-1, 0)
@@ -66,7 +66,6 @@ class Chain:
         self._indexes: dict[int, Index] = {}
         self._topic_id: str | None = None
         self._seen = b""
-        self._counter: mmap
         try:
             self.lock_fd = files.open(directory / LOCK_NAME, write=True)
         except FileNotFoundError:
@@ -74,10 +73,14 @@ class Chain:
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise storage_error(f"open {name}", directory, error) from error
-            self._read_only = error
+            self._read_only, self.appendable = error, False
             self.lock_fd = files.open(directory / LOCK_NAME)
         try:
             self._counter = files.share(self.lock_fd, COUNTER_BYTES, write=self._read_only is None)
+        except BaseException:
+            files.close(self.lock_fd)
+            raise
+        try:
             self._reload()
         except BaseException:
             self.close()
@@ -86,11 +89,14 @@ class Chain:
     def close(self) -> None:
         """Let go of files and locks."""
         with self.mutex:
+            # It has a descriptor of its own, which would keep a lock.
+            self._counter.close()
             for fd in (self.lock_fd, self.active_fd, self._reading[1]):
                 if fd >= 0:
                     self.files.close(fd)
             self.lock_fd = self.active_fd = -1
             self._reading = (-1, -1)
+            self.appendable = False
 
     # What others did
 
@@ -156,7 +162,7 @@ class Chain:
     def _confirm(self, position: int, due: int | None) -> None:
         """Raise CorruptLog if the active segment is damaged here, and not only being repaired at this moment."""
         segment = self.manifest.active
-        with self._locked() as manifest:
+        with self.locked() as manifest:
             if manifest.active.id != segment.id:
                 return
             size = self.files.size(self.active_fd)
@@ -196,12 +202,13 @@ class Chain:
             "Restore the file from a copy, or delete the records up to behind the damage."
         )
 
-    def check_writable(self, what: str) -> None:
-        """Raise if nothing can be changed through this object."""
+    def check_appendable(self, what: str) -> None:
+        """Raise if nothing can be changed through this object, and say why."""
         if self._failed:
             raise StorageError(self._failed)
         if self._read_only:
             raise storage_error(what, self.directory, self._read_only)
+        self.fresh()
 
     # Changing
 
@@ -209,17 +216,18 @@ class Chain:
     def changing(self, what: str) -> Iterator[Manifest]:
         """Hold the append lock, at the partition's end, with the newest manifest at hand."""
         with self.mutex, storing(what, self.directory):
-            self.check_writable(what)
-            with self._locked():
+            self.check_appendable(what)
+            with self.locked():
                 self.catch_up()
                 yield self.manifest
 
     @contextmanager
-    def _locked(self) -> Iterator[Manifest]:
+    def locked(self) -> Iterator[Manifest]:
+        """Hold the append lock with the newest manifest at hand, without changing anything. Not within itself."""
         with self.mutex:
             self.fresh()
-            self.files.lock(self.lock_fd)
             try:
+                self.files.lock(self.lock_fd)
                 yield self.fresh()
             finally:
                 self.files.unlock(self.lock_fd)
@@ -229,14 +237,17 @@ class Chain:
 
         Only under the append lock.
         """
-        self.fresh()
         if self._counter[:COUNTER_BYTES] != self._seen:
-            # Whoever was about to replace the manifest died before it was there.
+            self._reload()
+            # Unless it is the same: whoever was about to replace the manifest died before it was there.
             self._counter[:COUNTER_BYTES] = self._seen
         tail, fd = self.tail, self.active_fd
         size = self.files.size(fd)
-        if size == tail.position:
-            return tail
+        if size != tail.position:
+            self._go_on(tail, fd, size)
+        return tail
+
+    def _go_on(self, tail: Tail, fd: int, size: int) -> None:
         segment = self.manifest.active
         if size < tail.position:
             raise self.corrupt(segment, size, tail.end, "the file has become shorter")
@@ -248,7 +259,6 @@ class Chain:
         if tail.position < size:
             _log.warning("%s: cut off %d bytes of an incomplete batch at its end", self.name, size - tail.position)
             self.files.truncate(fd, tail.position)
-        return tail
 
     def roll(self) -> Manifest:
         """Close the active segment, durably, and begin another; only under the append lock and after catching up."""
@@ -309,6 +319,7 @@ class Chain:
             self.files.sync(fd)
         except OSError as error:
             failure = storage_error(f"sync {self.name}", self.directory, error)
+            self.appendable = False
             self._failed = f"{failure} What was appended since the last sync may be lost: open the log again."
             raise failure from error
 

@@ -139,10 +139,10 @@ def compact(chain: Chain, now: int) -> bool:
 def _cleaning(chain: Chain) -> Iterator[bool]:
     """Be the only one who compacts this partition; False if another is."""
     with storing("compact", chain.directory):
-        chain.check_writable("compact")
+        chain.check_appendable("compact")
         fd = chain.files.create(chain.directory / "compact.lock", empty=False)
         try:
-            yield chain.files.lock(fd, wait=False)
+            yield chain.files.try_lock(fd)
         finally:
             chain.files.close(fd)
 

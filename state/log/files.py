@@ -5,7 +5,9 @@ means, is the caller's."""
 import fcntl
 import os
 import sys
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from mmap import ACCESS_READ, ACCESS_WRITE, mmap
+from os import SEEK_END, lseek, pwrite
 from pathlib import Path
 
 __all__ = ["REAL_FILES", "Files", "replace_contents"]
@@ -37,12 +39,12 @@ class Files:
 
     def write(self, fd: int, data: bytes, position: int) -> None:
         """Write all of the data at the position; after an OSError a part of it may be there."""
-        written = os.pwrite(fd, data, position)
+        written = pwrite(fd, data, position)
         while written < len(data):
-            written += os.pwrite(fd, memoryview(data)[written:], position + written)
+            written += pwrite(fd, memoryview(data)[written:], position + written)
 
     def size(self, fd: int) -> int:
-        return os.lseek(fd, 0, os.SEEK_END)
+        return lseek(fd, 0, SEEK_END)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
@@ -81,19 +83,23 @@ class Files:
     def names(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))
 
-    def lock(self, fd: int, *, shared: bool = False, wait: bool = True) -> bool:
-        """Lock the open file, which the kernel undoes when its last descriptor goes; False if another has it.
+    def lock(self, fd: int) -> None:
+        """Wait for the lock of the open file, which the kernel undoes when its last descriptor goes.
 
         The lock is the descriptor's and not the process's: a second opening of the file excludes the first.
         """
+        flock(fd, LOCK_EX)
+
+    def try_lock(self, fd: int, *, shared: bool = False) -> bool:
+        """Take the lock of the open file unless another has it; shared ones exclude only the others."""
         try:
-            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+            flock(fd, (LOCK_SH if shared else LOCK_EX) | LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
     def unlock(self, fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        flock(fd, LOCK_UN)
 
     def same(self, fd: int, path: Path) -> bool:
         """Say whether the path still names the open file."""

@@ -256,7 +256,7 @@ class Group:
         except FileNotFoundError:
             return None
         try:
-            if files.lock(fd, shared=True, wait=False):
+            if files.try_lock(fd, shared=True):
                 return None
             return files.read(fd, files.size(fd), 0).decode(errors="replace")
         finally:
@@ -287,7 +287,7 @@ class Group:
 
     def _lock(self, fd: int) -> bool:
         for _ in range(_TRIES):
-            if self._files.lock(fd, wait=False):
+            if self._files.try_lock(fd):
                 return True
             time.sleep(_PAUSE)
         return False

@@ -30,19 +30,20 @@ _EARLIEST = -(2**63)
 class Index:
     """Positions of some of a segment's batches, by their first offset and by what came before them."""
 
-    __slots__ = ("_next", "_offsets", "_positions", "_times")
+    __slots__ = ("_offsets", "_positions", "_times", "due")
 
     def __init__(self) -> None:
         self._offsets, self._positions, self._times = array("q"), array("q"), array("q")
-        self._next = 0
+        self.due = 0
+        """The position from which on a batch is noted."""
 
     def add(self, offset: int, position: int, highest_before: int | None) -> None:
         """Take note of the batch, if it is far enough behind the last one noted."""
-        if position >= self._next:
+        if position >= self.due:
             self._offsets.append(offset)
             self._positions.append(position)
             self._times.append(_EARLIEST if highest_before is None else highest_before)
-            self._next = position + _EVERY
+            self.due = position + _EVERY
 
     def position(self, offset: int) -> int:
         """Return where to begin looking for the offset: at it or before it."""
@@ -72,5 +73,5 @@ class Index:
         table = array("q", struct.unpack(f"<{(len(data) - 24) // 8}q", data[24:]))
         index = cls()
         index._offsets, index._positions, index._times = table[0::3], table[1::3], table[2::3]
-        index._next = size
+        index.due = size
         return index

@@ -2,14 +2,15 @@
 repair."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
 from headwater.errors import StreamsError
-from headwater.state.log.batch import CODECS
+from headwater.state.log.batch import CODECS, BadBatch
 from headwater.state.log.chain import Chain, Gone
 from headwater.state.log.index import Index
-from headwater.state.log.segment import Segment
+from headwater.state.log.segment import Segment, scan
 
 __all__ = ["BatchInfo", "dump", "verify"]
 
@@ -114,9 +115,17 @@ def _verify_segment(chain: Chain, segment: Segment, fd: int) -> Iterator[str]:
             reason = "offsets or timestamps are not those that the header says"
             yield str(chain.corrupt(segment, position, batch.base, reason))
         end = position + batch.size
-    size = chain.files.size(fd)
+    if segment.end is None:
+        # Nobody appends meanwhile: what is incomplete now stays so.
+        # Only zeros, which the walk has let pass, are not a batch either.
+        with chain.locked(), suppress(BadBatch):
+            size = chain.files.size(fd)
+            for position, batch in scan(chain.files, fd, end, size):
+                end = position + batch.size
+        what = "behind the last whole batch; the next append cuts them off"
+    else:
+        size, what = chain.files.size(fd), "too many"
     if size > end:
-        what = "behind the last whole batch; the next append cuts them off" if segment.end is None else "too many"
         yield f"{chain.name}: {size - end} bytes {what}, at byte {end:,} of {chain.directory / segment.name}."
     if segment.end is not None and not _sound_index(chain, segment):
         yield f"{chain.name}: the index {chain.directory / segment.index_name} is missing or damaged; it is not used."

@@ -75,20 +75,22 @@ class Partition:
         With a producer and a sequence number that is not higher than that producer's last one, nothing is appended and
         None returned: it was, before. With `sync` they are on the disk when this returns.
         """
-        if (producer is None) != (sequence is None) or producer == "" or (sequence is not None and sequence < 0):
+        if producer is None and sequence is None:
+            producer, sequence = "", -1
+        elif not producer or sequence is None or sequence < 0:
             raise StreamsError("A producer needs a name and a sequence number of 0 or more, or neither.")
         chain = self._chain
         body = encode_body(records, chain.config.compression)
         with chain.mutex:
-            chain.check_writable(f"append to {self}")
-            chain.fresh()
-            chain.files.lock(chain.lock_fd)
+            if not chain.appendable:
+                chain.check_appendable(f"append to {self}")
             try:
+                chain.files.lock(chain.lock_fd)
                 tail = chain.catch_up()
-                if producer is not None and sequence is not None and sequence <= tail.producers.get(producer, -1):
+                if producer and sequence <= tail.producers.get(producer, -1):
                     offsets = None
                 else:
-                    offsets = self._append(tail, body, producer or "", -1 if sequence is None else sequence)
+                    offsets = self._append(tail, body, producer, sequence)
             except OSError as error:
                 raise storage_error(f"append to {self}", self.directory, error) from error
             finally:
@@ -196,7 +198,8 @@ class Partition:
             if self._cursor[:2] == (offset, segment.id):
                 due, _, position = self._cursor
             else:
-                if segment.end is None:
+                # What lies before is known, or nothing does: the beginning needs no look at all that follows.
+                if segment.end is None and offset != segment.base and offset >= chain.tail.end:
                     end = self._end_for(offset)
                     if chain.manifest.active.id != segment.id:
                         # It was closed meanwhile, and so was the descriptor.

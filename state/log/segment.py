@@ -86,7 +86,8 @@ class Tail:
     ) -> None:
         """Take note of a batch that is in the file."""
         highest = self.max_timestamp
-        self.index.add(base, position, highest)
+        if position >= self.index.due:
+            self.index.add(base, position, highest)
         if highest is None:
             self.first_timestamp = self.max_timestamp = max_timestamp
         elif max_timestamp > highest:

@@ -16,7 +16,7 @@ __all__ = ["add_broker", "add_command", "add_group", "add_json", "broker", "coun
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _SIZES = {"": 1, "b": 1} | {
-    unit: base**power
+    unit: int(base**power)
     for power, letter in enumerate("kmgt", 1)
     for unit, base in ((letter, 1024), (f"{letter}ib", 1024), (f"{letter}b", 1000))
 }

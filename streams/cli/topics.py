@@ -207,10 +207,10 @@ def _describe(args: argparse.Namespace) -> int:
         print(f"  segments     {size_text(info.segment_bytes)} or {duration_text(info.segment_ms)}")
         print(f"  compression  {info.compression}")
         rows = [
-            (p.partition, p.start, p.end, p.end - p.start, size_text(p.size_bytes), p.segments, time_text(p.last_timestamp))
+            (p.partition, p.start, p.end, size_text(p.size_bytes), p.segments, time_text(p.last_timestamp))
             for p in partitions
         ]
-        print_table(["partition", "start", "end", "offsets", "size", "segments", "last record"], rows)
+        print_table(["partition", "start", "end", "size", "segments", "last record"], rows)
     return 0
 
 

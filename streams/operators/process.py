@@ -20,7 +20,12 @@ __all__: list[str] = []
 @rule(ops.Process)
 def process(op: ops.Process, site: Site) -> Step:
     """Give each record to the processor, which forwards what it likes."""
-    processor = op.supplier()
+    try:
+        processor = op.supplier()
+    except Exception as error:
+        raise StreamsError(
+            f"step {site.node!r}: the supplier ({place(op.supplier)}) failed with {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(processor, Processor):
         raise StreamsError(
             f"step {site.node!r}: the supplier ({place(op.supplier)}) must make a Processor, but made {processor!r:.80}"
@@ -33,20 +38,24 @@ def process(op: ops.Process, site: Site) -> Step:
     if not op.fixed_key:
 
         def run(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            context.time = timestamp
             try:
                 take(Record(key, value, timestamp, headers))
             except Exception as error:
                 fault(error, key, value, timestamp, headers)
+            finally:
+                context.time = None
 
         return run
 
     def run_fixed(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         context.current = (key,)
+        context.time = timestamp
         try:
             take(Record(key, value, timestamp, headers))
         except Exception as error:
             fault(error, key, value, timestamp, headers)
         finally:
-            context.current = None
+            context.current = context.time = None
 
     return run_fixed

@@ -119,7 +119,7 @@ def _partition_chooser(sink: Sink, site: Site) -> Chooser | None:
         def by_user(topic: str, key: Any, value: Any) -> int | None:
             count = partitions_of(topic)
             chosen = partitioner(topic, key, value, count)
-            if chosen is not None and not 0 <= chosen < count:
+            if chosen is not None and not (type(chosen) is int and 0 <= chosen < count):
                 raise StreamsError(
                     f"the partitioner {place(partitioner)} must give a partition of {topic!r}, 0 to {count - 1}, "
                     f"or None, but gave {chosen!r}"

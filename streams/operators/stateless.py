@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.dsl import ops
 from headwater.dsl.records import Headers
+from headwater.errors import StreamsError
 from headwater.streams.compile import Site, Step, rule
 
 __all__: list[str] = []
@@ -170,7 +171,10 @@ def print_records(op: ops.Print, site: Site) -> Step:
     file: io.TextIOBase | None = None
     if op.file is not None:
         # Appended to: a restarted task must not wipe out what it has written before.
-        file = open(op.file, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the task
+        try:
+            file = open(op.file, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the task
+        except (OSError, TypeError) as error:
+            raise StreamsError(f"step {site.node!r}: print() cannot write to file={op.file!r}: {error}") from error
         site.closes(file.close)
 
     def write(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

@@ -1211,6 +1211,16 @@ def outer_join_then_group_by(b: StreamsBuilder) -> None:
     out(outer_joined(b).group_by(lambda key, value: last(value)).count(store="c"))
 
 
+@topology("outer-join-then-aggregate-cached")
+def outer_join_then_aggregate_cached(b: StreamsBuilder) -> None:
+    def without_fives(key: str, value: str, aggregate: str) -> str | None:
+        return None if value.endswith("5") else dotted(key, value, aggregate)
+
+    windows = JoinWindows.of(before=ms(20), after=ms(5))
+    joined = b.stream("left").outer_join(b.stream("right"), plus, windows, name="j", store="j")
+    out(joined.group_by_key().aggregate(empty, without_fives, store="agg"))
+
+
 topology("outer-join-interval-asymmetric")(
     joined_streams(KStream.outer_join, JoinWindows.of(before=ms(20), after=ms(5), grace=ms(10)))
 )

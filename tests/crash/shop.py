@@ -2,6 +2,7 @@
 what came of it. It knows neither processes nor kills."""
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -177,6 +178,12 @@ def differences(expected: Outcome, got: Outcome) -> list[str]:
             lacks, extra = [r for r in rows if r not in there_rows], [r for r in there_rows if r not in rows]
             found.append(f"store {name}: lacks {lacks[:3]}, has {extra[:3]}")
     return found
+
+
+def counted(line: str, what: str) -> int:
+    """Return how many records a difference says are lost, or too many."""
+    found = re.search(rf"(\d+) (?:records )?{what}", line)
+    return int(found[1]) if found else 0
 
 
 def config(folder: Path, **changes: Any) -> Config:

@@ -1,7 +1,6 @@
 """Two workers, killed with SIGKILL again and again: outputs and stores are those of a run that nobody disturbed. With a
 part of the commit protocol switched off, the same comparison finds what was lost or doubled."""
 
-import re
 import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.streams.log_connection import LogConnection
-from tests.crash.shop import Input, Outcome, differences, open_log
-from tests.crash.workers import Dying, Fleet, NoReplay, NoSequence, finish, fleet
+from tests.crash.shop import Input, counted, differences, open_log
+from tests.crash.workers import Dying, Fleet, NoReplay, NoSequence, finish, fleet, prepared, undisturbed
 
 RANDOM_KILLS = 32
 # Before and after the write, the appends and the syncs of a commit; each early, and in a later commit.
@@ -28,21 +27,6 @@ COMMIT_POINTS = (
 # Reached when a task is given up: the delete of its outbox, the release of its lock.
 PARTING_POINTS = ("before-forget", "after-forget", "before-release", "after-release")
 REPLAY_POINTS = ("before-replay", "before-append", "after-append", "after-replay")
-
-
-def undisturbed(given: Input, folder: Path) -> Outcome:
-    """What comes of the input when one worker does all of it in one go."""
-    with open_log(folder) as log:
-        given.make_topics(log)
-        given.produce(log)
-    return finish(folder)
-
-
-def prepared(given: Input, folder: Path) -> Path:
-    with open_log(folder) as log:
-        given.make_topics(log)
-        given.produce(log)
-    return folder
 
 
 def random_kills(workers: Fleet, given: Input, kills: int, seed: int) -> None:
@@ -108,7 +92,8 @@ def test_kills_at_every_point_of_a_commit_lose_and_double_nothing(tmp_path: Path
     rng = Random(2)
     given = Input.of(6_000, moving_users=True)
     killed = prepared(given, tmp_path / "killed")
-    with fleet(killed) as workers:
+    # One record of a task between two commits: the input must last until the last kill.
+    with fleet(killed, at_once=1) as workers:
         workers.start()
         for point in COMMIT_POINTS:
             for nth in (1, rng.randint(2, 20)):
@@ -153,9 +138,3 @@ def test_without_the_protocol_a_kill_at_a_point_is_noticed(
     found = differences(undisturbed(given, tmp_path / "undisturbed"), got)
     assert any(counted(line, what) for line in found), found
     assert any(line.startswith("store") for line in found), found
-
-
-def counted(line: str, what: str) -> int:
-    """Return how many records a difference says are lost, or too many."""
-    found = re.search(rf"(\d+) (?:records )?{what}", line)
-    return int(found[1]) if found else 0

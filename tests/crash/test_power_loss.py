@@ -15,8 +15,8 @@ from headwater.state.rocks import RocksBackend
 from headwater.streams.log_connection import LogConnection
 from headwater.streams.plan import plan
 from headwater.streams.task import Task
-from tests.crash.shop import PARTITIONS, Input, config, differences, open_log, topology
-from tests.crash.workers import Dying, NoSync, finish, fleet
+from tests.crash.shop import PARTITIONS, Input, config, counted, differences, open_log, topology
+from tests.crash.workers import Dying, NoInputSync, NoOutputSync, finish, fleet, tasks_directory, undisturbed
 from tests.state.log.layers import Lossy
 
 LOSSES = 6
@@ -35,7 +35,7 @@ def past_the_end(folder: Path, files: Files) -> list[str]:
                     ends[info.name, number] = partition.end
         committed = {("group", *place): at for place, at in log.group(settings.app_id).committed().items()}
     for spec in plan(topology(), settings, lambda topic: PARTITIONS).tasks:
-        directory = folder / "state" / "tasks" / spec.task_id
+        directory = tasks_directory(settings, folder) / spec.task_id
         if (directory / "CURRENT").exists():
             backend = RocksBackend(directory, [*spec.backend_stores(), *LogConnection.extra_stores])
             offsets = Task(spec, backend, lambda topic: PARTITIONS).offsets
@@ -77,24 +77,35 @@ def test_power_losses_lose_and_double_nothing(tmp_path: Path) -> None:
     with open_log(folder, files) as log:
         given.produce(log)
     got = finish(folder, files)
-    whole = tmp_path / "whole"
-    with open_log(whole) as log:
-        given.make_topics(log)
-        given.produce(log)
-    assert differences(finish(whole), got) == []
+    assert differences(undisturbed(given, tmp_path / "whole"), got) == []
 
 
-def test_without_syncs_a_power_loss_is_noticed(tmp_path: Path) -> None:
-    """The control: a log that is never synced ends before the committed offsets."""
-    given = Input.of(300, moving_users=False)
-    folder = tmp_path / "lost"
+def lose_power_once(given: Input, folder: Path, connect: type[LogConnection]) -> Lossy:
+    """Let two workers commit a few times, then take everything back that was not synced."""
     files = lossy(folder)
     with open_log(folder, files) as log:
         given.make_topics(log)
         given.produce(log, sync=False)
-    with fleet(folder, files, connect=NoSync) as workers:
+    with fleet(folder, files, connect=connect) as workers:
         workers.start()
         workers.died(workers.start(Dying("after-sync", 3)))
         workers.end()
     files.lose_power()
-    assert past_the_end(folder, files) != []
+    return files
+
+
+def test_without_the_sync_of_inputs_offsets_point_past_the_end(tmp_path: Path) -> None:
+    """A control: the check of offsets is able to fail."""
+    files = lose_power_once(Input.of(300, moving_users=False), tmp_path / "lost", NoInputSync)
+    assert past_the_end(tmp_path / "lost", files) != []
+
+
+def test_without_the_sync_of_outputs_records_are_lost(tmp_path: Path) -> None:
+    """A control: the comparison is able to fail."""
+    given = Input.of(300, moving_users=False)
+    folder = tmp_path / "lost"
+    files = lose_power_once(given, folder, NoOutputSync)
+    with open_log(folder, files) as log:
+        given.produce(log)
+    found = differences(undisturbed(given, tmp_path / "whole"), finish(folder, files))
+    assert any(counted(line, "lost") for line in found), found

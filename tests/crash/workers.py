@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,10 +20,11 @@ from headwater.state.backend import Backend
 from headwater.state.log import Files, Partition
 from headwater.state.log.files import REAL_FILES
 from headwater.streams.app import App
+from headwater.streams.connection import TaskCommit
 from headwater.streams.log_connection import LogConnection, member_name
-from headwater.streams.run import stopping_on_signals
+from headwater.streams.run import state_directory, stopping_on_signals
 from headwater.streams.worker import READ, Clock, Worker
-from tests.crash.shop import Outcome, config, open_log, outcome, topology
+from tests.crash.shop import Input, Outcome, config, open_log, outcome, topology
 
 SPAWN = multiprocessing.get_context("spawn")
 PATIENCE = 60.0
@@ -50,12 +51,35 @@ class NoSequence(LogConnection):
 
 
 class NoSync(LogConnection):
-    """A broken protocol: neither input nor output is made durable."""
+    """A broken protocol: what was read, or what was put out, is not made durable."""
+
+    skipped: Sequence[str] = ()
+    _syncing = "outputs"
 
     def _partition(self, topic: str, partition: int) -> Partition:
         found = super()._partition(topic, partition)
-        found.sync = lambda: found.end  # type: ignore[method-assign]
+        found.sync = lambda: found.end if self._syncing in self.skipped else Partition.sync(found)
         return found
+
+    def commit(self, commits: Sequence[TaskCommit]) -> None:
+        self._syncing = "inputs"
+        super().commit(commits)
+
+    def _commit_once(self, routed: list[Any]) -> None:
+        self._syncing = "outputs"
+        super()._commit_once(routed)
+
+
+class NoInputSync(NoSync):
+    skipped = ("inputs",)
+
+
+class NoOutputSync(NoSync):
+    skipped = ("outputs",)
+
+
+def tasks_directory(settings: Config, folder: Path) -> Path:
+    return state_directory(settings, f"log://{folder / 'log'}") / "tasks"
 
 
 def open_app(
@@ -69,6 +93,7 @@ def open_app(
 ) -> App:
     """The application in a folder, as headwater.streams.run opens it, over other files and another connection."""
     graph = topology()
+    state = tasks_directory(settings, folder)
 
     def make(clock: Clock) -> Worker:
         connection = connect(
@@ -80,7 +105,7 @@ def open_app(
             at=at,
         )
         try:
-            return Worker(graph, settings, connection, folder / "state" / "tasks", clock, at_once)
+            return Worker(graph, settings, connection, state, clock, at_once)
         except BaseException:
             connection.close()
             raise
@@ -192,3 +217,16 @@ def finish(folder: Path, files: Files = REAL_FILES, **options: Any) -> Outcome:
         app.wait_idle()
         with open_log(folder, files) as log:
             return outcome(log, app)
+
+
+def prepared(given: Input, folder: Path) -> Path:
+    """Make a log with all of the input."""
+    with open_log(folder) as log:
+        given.make_topics(log)
+        given.produce(log)
+    return folder
+
+
+def undisturbed(given: Input, folder: Path) -> Outcome:
+    """Return what comes of the input when one worker does all of it in one go."""
+    return finish(prepared(given, folder))

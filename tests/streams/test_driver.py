@@ -13,6 +13,7 @@ from headwater import (
     KeyValue,
     Processor,
     Record,
+    SerdeError,
     Str,
     StreamsBuilder,
     StreamsError,
@@ -66,6 +67,81 @@ def test_a_value_the_serde_cannot_write_names_the_topic() -> None:
         pytest.raises(StreamsError, match=r"topic 'in': Str\(\) cannot encode"),
     ):
         driver.input("in").send("k", 5, at=0)
+
+
+def test_a_serde_that_cannot_read_names_the_topic_and_loses_nothing() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        driver.input("in").send("k", "v", at=0)
+        with pytest.raises(SerdeError, match=r"topic 'out': Int64\(\) cannot decode .* give output\(\) the serde"):
+            driver.output("out", value=Int64()).read_all()
+        assert pairs(driver, "out") == [("k", "v")]
+        assert pairs(driver, "out") == []
+
+
+@pytest.mark.parametrize("at", ["5", 1.5, True, 2**63, timedelta(0)])
+def test_a_time_that_is_none_is_refused(at: Any) -> None:
+    with TopologyTestDriver(copying()) as driver:
+        with pytest.raises(StreamsError, match=r"topic 'in': at= must be an int, epoch milliseconds.*write int\("):
+            driver.input("in").send("k", "v", at=at)
+        with pytest.raises(StreamsError, match=r"topic 'in': at= must be an int"):
+            driver.send_all([("in", "k", "v", at)])
+        assert pairs(driver, "out") == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"a": b"1"}, r"topic 'in': headers= must be a tuple of .* write tuple\(….items\(\)\)"),
+        ([("a", "1")], r"one is \('a', '1'\): the name is text, the content bytes or None"),
+        (("ab",), "one is 'ab'"),
+        (None, r"but is None: write \(\) for none"),
+        ("ab", r"but is 'ab'"),
+    ],
+)
+def test_headers_that_are_none_are_refused(headers: Any, said: str) -> None:
+    with TopologyTestDriver(copying()) as driver:
+        with pytest.raises(StreamsError, match=said):
+            driver.input("in").send("k", "v", at=0, headers=headers)
+        with pytest.raises(StreamsError, match=said):
+            driver.send_all([("in", "k", "v", 0, headers)])
+        driver.input("in").send("k", "v", at=0, headers=[("a", b"1")])  # type: ignore[arg-type]
+        assert driver.output("out").read_all() == [Record("k", "v", 0, (("a", b"1"),))]
+
+
+def test_the_driver_says_what_it_needs() -> None:
+    with pytest.raises(
+        StreamsError, match=r"runs a Topology, but this is .*StreamsBuilder.*: call its build\(\) first"
+    ):
+        TopologyTestDriver(StreamsBuilder())  # type: ignore[arg-type]
+    with pytest.raises(StreamsError, match=r"config= must be a Config, but is \{'a': 1\}: .*Config.from_kafka"):
+        TopologyTestDriver(copying(), {"a": 1})  # type: ignore[arg-type]
+
+
+def test_steps_may_be_named_like_metrics() -> None:
+    builder = StreamsBuilder(key=Str(), value=Str())
+    builder.stream("in").group_by_key().count(store="c", name="dropped-records-total").to_stream(name="steps")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input("in").send(None, "v", at=0)
+        metrics = driver.metrics()
+        assert metrics["dropped-records-total"] == 1
+        assert metrics["steps"]["dropped-records-total"] == {"dropped-records-total": 1, "late-records-total": 0}
+        assert metrics["steps"]["steps"] == {"dropped-records-total": 0, "late-records-total": 0}
+
+
+def test_print_to_a_file_appends_or_says_why_it_cannot(tmp_path: Path) -> None:
+    builder = StreamsBuilder(key=Str(), value=Str())
+    builder.stream("in").print(file=str(tmp_path / "lines"), label="in")
+    topology = builder.build()
+    for value in ("a", "b"):
+        with TopologyTestDriver(topology) as driver:
+            driver.input("in").send("k", value, at=0)
+    assert (tmp_path / "lines").read_text() == "[in]: k, a\n[in]: k, b\n"
+    builder = StreamsBuilder()
+    builder.stream("in").print(file=str(tmp_path / "no" / "lines"), name="show")
+    with pytest.raises(
+        StreamsError, match=r"step 'show': print\(\) cannot write to file='.*/no/lines': .*No such file"
+    ):
+        TopologyTestDriver(builder.build())
 
 
 def test_internal_topics_have_the_application_in_front_and_can_be_read() -> None:
@@ -164,6 +240,13 @@ def test_a_users_partitioner_wins_and_is_checked() -> None:
         assert pairs(driver, "out", partition_for(b"alice", 4)) == [("alice", "key")]
         with pytest.raises(StreamsError, match="must give a partition of 'out', 0 to 3, or None, but gave 9"):
             driver.input("in").send("k", "9", at=0)
+    for wrong in ("1", 1.0, True):
+        topology = copying(partitioner=lambda topic, key, value, partitions, wrong=wrong: wrong)
+        with (
+            TopologyTestDriver(topology, partitions=4) as driver,
+            pytest.raises(StreamsError, match=f"must give a partition of 'out', 0 to 3, or None, but gave {wrong!r}"),
+        ):
+            driver.input("in").send("k", "v", at=0)
 
 
 def test_windowed_keys_go_where_their_inner_key_goes() -> None:
@@ -269,6 +352,46 @@ def test_the_inner_store_of_a_step_is_not_shown() -> None:
     [buffer] = [name for name, spec in topology.stores.items() if spec.kind == "suppressed"]
     with TopologyTestDriver(topology) as driver, pytest.raises(StreamsError, match="inner store of a step"):
         driver.store(buffer)
+
+
+def test_a_key_or_value_that_does_not_fit_names_the_store() -> None:
+    with TopologyTestDriver(stores()) as driver:
+        kv, window, versions = (driver.store(name) for name in ("kv", "window", "versions"))
+        for name, wrong in (
+            ("kv", lambda: kv.get(5)),
+            ("kv", lambda: kv.put("k", 5)),
+            ("kv", lambda: kv.delete(5)),
+            ("kv", lambda: kv.range(1, 2)),
+            ("window", lambda: window.get(5, 0)),
+            ("window", lambda: window.put("k", 5, 0)),
+            ("window", lambda: list(window.fetch(5, 0, 1))),
+            ("versions", lambda: versions.get(5)),
+            ("versions", lambda: versions.put("k", 5, 0)),
+        ):
+            with pytest.raises(SerdeError, match=rf"store '{name}': Str\(\) cannot encode int \d"):
+                wrong()
+
+
+def test_a_result_that_a_steps_store_cannot_keep_names_the_store_and_the_remedy() -> None:
+    builder = StreamsBuilder(key=Str(), value=Str())
+    builder.stream("in").group_by_key().aggregate(int, lambda key, value, total: total + 1, store="totals")
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(StreamsError, match=r"store 'totals': Str\(\) cannot encode int 1: .* value=.* store=") as caught,
+    ):
+        driver.input("in").send("k", "v", at=0)
+    assert isinstance(caught.value.__cause__, SerdeError)
+
+
+def test_a_store_that_no_step_uses_is_not_called_unknown() -> None:
+    builder = StreamsBuilder(key=Str(), value=Str())
+    builder.add_store(KeyValue("idle"))
+    builder.stream("in").to("out")
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(StreamsError, match="no step uses the store 'idle'"),
+    ):
+        driver.store("idle")
 
 
 # ---- processors, restart, the end

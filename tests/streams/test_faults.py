@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from headwater import (
+    Bytes,
     Config,
     ErrorContext,
     Int64,
+    KeyValue,
     Processor,
     Record,
     Str,
@@ -48,8 +50,62 @@ def test_fail_names_step_function_and_record_and_keeps_the_cause() -> None:
         assert f"{divide.__module__}:{divide.__code__.co_firstlineno}" in text
         assert "in-0@1" in text
         assert "on_processing_error" in text
-        with pytest.raises(StreamsError, match="failed before"):
-            driver.input("in").send("k", 1, at=3)
+
+
+def test_the_driver_goes_on_behind_a_record_that_failed() -> None:
+    with TopologyTestDriver(dividing()) as driver:
+        driver.input("in").send("k", 5, at=1)
+        with pytest.raises(StreamsError, match="ZeroDivisionError"):
+            driver.input("in").send("k", 0, at=2)
+        driver.input("in").send("k", 10, at=3)
+        assert values(driver, "divided") == [20, 10]
+        assert values(driver, "next") == [6, 11]
+        with pytest.raises(StreamsError, match="could not read in-0@3"):
+            driver.input("in").send_bytes(b"k", b"abc", at=4)
+        # Done with, so that no restart takes it up again.
+        driver.restart()
+        driver.input("in").send("k", 4, at=5)
+        assert values(driver, "divided") == [25]
+
+
+def test_what_a_failed_record_wrote_before_stays() -> None:
+    class Careless(Processor):
+        def process(self, record: Record) -> None:
+            self.context.store("s").put(record.key, record.value)
+            self.context.forward(record)
+            if record.value == "bad":
+                raise ValueError("no")
+
+    builder = StreamsBuilder(key=Str(), value=Str())
+    builder.add_store(KeyValue("s"))
+    builder.stream("in").process(Careless, stores=["s"]).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        with pytest.raises(StreamsError):
+            driver.input("in").send("k", "bad", at=1)
+        assert driver.store("s").get("k") == "bad"
+        driver.input("in").send("l", "good", at=2)
+        assert values(driver, "out") == ["bad", "good"]
+
+
+def test_a_punctuator_that_failed_is_called_again_next_time() -> None:
+    class Failing(Processor):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            context.schedule(timedelta(seconds=1), "wall-clock", self.fail)
+
+        def fail(self, time: int) -> None:
+            if time == 1000:
+                raise ValueError("no")
+            self.context.forward(Record("k", str(time), time))
+
+    topology = Topology().add_source("in", "a").add_processor("p", Failing, "in")
+    with TopologyTestDriver(topology.add_sink("out", "out", "p", value=Str())) as driver:
+        with pytest.raises(StreamsError, match="its punctuator at 1000"):
+            driver.advance(timedelta(seconds=1))
+        driver.advance(timedelta(milliseconds=999))
+        assert values(driver, "out") == []
+        driver.advance(timedelta(milliseconds=1))
+        assert values(driver, "out") == ["2000"]
 
 
 def test_skip_abandons_the_branch_and_counts_one_drop() -> None:
@@ -60,7 +116,7 @@ def test_skip_abandons_the_branch_and_counts_one_drop() -> None:
         assert values(driver, "next") == [1, 5]
         metrics = driver.metrics()
         assert metrics["dropped-records-total"] == 1
-        assert metrics["KSTREAM-MAPVALUES-0000000001"]["dropped-records-total"] == 1
+        assert metrics["steps"]["KSTREAM-MAPVALUES-0000000001"]["dropped-records-total"] == 1
 
 
 def test_a_dead_letter_keeps_the_original_bytes_headers_and_place() -> None:
@@ -136,9 +192,9 @@ def test_bytes_that_cannot_be_read() -> None:
     with TopologyTestDriver(dividing(), config) as driver:
         driver.input("in").send_bytes(b"k", b"abc", at=2, headers=(("h", None),))
         driver.input("in").send("k", 1, at=3)
-        [letter] = driver._take("dead", None)
-        assert letter[2:5] == (b"k", b"abc", 2)
-        assert letter[5][0] == ("h", None)
+        [letter] = driver.output("dead", Str(), Bytes()).read_all()
+        assert (letter.key, letter.value, letter.timestamp) == ("k", b"abc", 2)
+        assert letter.headers[0] == ("h", None)
         assert values(driver, "next") == [2]
         assert driver.metrics()["dropped-records-total"] == 1
 
@@ -179,7 +235,7 @@ def test_an_error_in_a_punctuator_goes_to_the_processing_handler() -> None:
     with TopologyTestDriver(topology, Config(on_processing_error="skip")) as driver:
         driver.advance(timedelta(seconds=1))
         driver.advance(timedelta(seconds=1))
-        assert driver.metrics()["p"]["dropped-records-total"] == 2
+        assert driver.metrics()["steps"]["p"]["dropped-records-total"] == 2
 
 
 def test_late_records_are_counted_and_go_to_their_topic_once() -> None:
@@ -193,6 +249,20 @@ def test_late_records_are_counted_and_go_to_their_topic_once() -> None:
         metrics = driver.metrics()
         # Kafka Streams counts a drop for each of the two windows it would have been in.
         assert (metrics["late-records-total"], metrics["dropped-records-total"]) == (1, 2)
+
+
+def test_an_extractor_whose_answer_is_no_timestamp_is_named() -> None:
+    def extract(record: Any, partition_time: int) -> int:
+        return 2**63
+
+    builder = StreamsBuilder(key=Str(), value=Str())
+    builder.stream("in", timestamp=extract).to("out")
+    where = f"{extract.__module__}:{extract.__code__.co_firstlineno}"
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(StreamsError, match=rf"extractor {where} must give an int, .*2\*\*63 - 1, but gave {2**63}"),
+    ):
+        driver.input("in").send("k", "v", at=0)
 
 
 def test_an_extractor_that_raises_is_named() -> None:

@@ -169,22 +169,29 @@ class Clocks(Processor):
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._clocks: dict[str, Any] = {}
+        self.clocks: dict[str, Any] = {}
+        self.values = {"s": "", "w": ""}
 
     def process(self, record: Record) -> None:
         value = record.value
         if value is not None and re.fullmatch("[sw][0-9]+", value):
-            kind = "stream-time" if value[0] == "s" else "wall-clock"
-            if kind in self._clocks:
-                self._clocks[kind].cancel()
-            self._clocks[kind] = self.context.schedule(
-                ms(int(value[1:])), kind, lambda timestamp: self.fire(value, timestamp)
-            )
+            kind = value[0]
+            if kind in self.clocks:
+                self.clocks[kind].cancel()
+            self.values[kind] = value
+            clock, f = ("stream-time", self.on_stream_time) if kind == "s" else ("wall-clock", self.on_wall_clock)
+            self.clocks[kind] = self.context.schedule(ms(int(value[1:])), clock, f)
         elif value == "stop":
-            for clock in self._clocks.values():
+            for clock in self.clocks.values():
                 clock.cancel()
         else:
             self.context.forward(record)
+
+    def on_stream_time(self, timestamp: int) -> None:
+        self.fire(self.values["s"], timestamp)
+
+    def on_wall_clock(self, timestamp: int) -> None:
+        self.fire(self.values["w"], timestamp)
 
     def fire(self, value: str, timestamp: int) -> None:
         self._case.effect(f"{value} {timestamp}")
@@ -201,35 +208,43 @@ class Nested(Processor):
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self.fired = 0
+        self.fired = [0, 0, 0, 0]
+        self.inner: list[Any] = []
         self.walls = 0
 
     def init(self, context: Any) -> None:
         super().init(context)
-        self._outer = context.schedule(ms(40), "stream-time", self.outer)
-        context.schedule(ms(100), "wall-clock", self.wall)
+        self.outer = context.schedule(ms(40), "stream-time", self.on_outer)
+        context.schedule(ms(100), "wall-clock", self.on_wall)
 
-    def wall(self, timestamp: int) -> None:
+    def on_wall(self, timestamp: int) -> None:
         self._case.effect(f"wall {timestamp}")
         self.walls += 1
         if self.walls == 4:
-            self._outer.cancel()
+            self.outer.cancel()
 
-    def outer(self, timestamp: int) -> None:
+    def on_outer(self, timestamp: int) -> None:
         self.tell(f"outer {timestamp}", timestamp)
-        self.fired += 1
-        if self.fired > 3:
-            return
-        i = self.fired
-        fired: list[int] = []
+        self.fired[0] += 1
+        i = self.fired[0]
+        if i <= 3:
+            on_inner = (self.on_inner1, self.on_inner2, self.on_inner3)[i - 1]
+            self.inner.append(self.context.schedule(ms(10 * i), "stream-time", on_inner))
 
-        def inner(at: int) -> None:
-            self.tell(f"inner{i} {at}", at)
-            fired.append(at)
-            if len(fired) == 2:
-                scheduled.cancel()
+    def on_inner1(self, timestamp: int) -> None:
+        self.on_inner(1, timestamp)
 
-        scheduled = self.context.schedule(ms(10 * i), "stream-time", inner)
+    def on_inner2(self, timestamp: int) -> None:
+        self.on_inner(2, timestamp)
+
+    def on_inner3(self, timestamp: int) -> None:
+        self.on_inner(3, timestamp)
+
+    def on_inner(self, i: int, timestamp: int) -> None:
+        self.tell(f"inner{i} {timestamp}", timestamp)
+        self.fired[i] += 1
+        if self.fired[i] == 2:
+            self.inner[i - 1].cancel()
 
     def tell(self, said: str, timestamp: int) -> None:
         self._case.effect(said)

@@ -26,6 +26,7 @@ def parsed(data: bytes, at: int = 0) -> Batch:
     return batch
 
 
+@settings(deadline=None)
 @given(RECORDS, st.sampled_from(CODECS), st.integers(0, 2**62), st.text(max_size=20), st.integers(0, 2**62), st.data())
 def test_what_goes_in_comes_out(records, codec, base, producer, sequence, data) -> None:
     gaps = data.draw(st.none() | st.lists(st.integers(1, 5), min_size=len(records), max_size=len(records)))
@@ -49,7 +50,7 @@ def test_large_bodies_are_compressed_and_small_ones_are_not(codec: str) -> None:
     assert encode_body([(b"k", b"v", 1, ())], codec).codec == 0
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(RECORDS, st.sampled_from(CODECS))
 def test_every_prefix_is_incomplete(records, codec) -> None:
     whole = frame(encode_body(records, codec), 5, 4 + len(records), "p", 3)
@@ -96,6 +97,8 @@ def test_a_version_from_the_future_is_named_as_such() -> None:
 def test_a_record_of_the_wrong_form_is_refused_by_its_number(record, fault: str) -> None:
     with pytest.raises(StreamsError, match=f"Record 1 .*{fault}"):
         encode_body([(b"k", b"v", 1, ()), record], "lz4")
+    with pytest.raises(StreamsError, match=f"Record 0 .*{fault}"):
+        encode_body([record], "lz4")
 
 
 def test_a_batch_has_a_record() -> None:

@@ -107,6 +107,7 @@ def test_zeros_at_the_end_are_what_a_power_loss_leaves(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes() + bytes(5_000))
     assert outcome(tmp_path, False) == (records, None)
     with open_again(tmp_path) as partition:
+        assert ["5000 bytes behind the last whole batch" in line for line in partition.verify()] == [True]
         assert partition.append(numbered(6)) == (6, 6)
         assert len(read_all(partition)) == 7
         assert partition.verify() == []

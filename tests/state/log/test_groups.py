@@ -171,7 +171,8 @@ def test_a_death_at_any_moment_leaves_old_or_new_offsets(tmp_path: Path) -> None
         with pytest.raises(Killed):
             work(group)
         # As the kernel does it.
-        for fd in [*group._units.values(), *([group._membership._fd] if group._membership else [])]:
+        held = [*group._units.values(), group._membership._fd if group._membership else -1]
+        for fd in filter(lambda fd: fd >= 0, held):
             FAST.close(fd)
         survivor = log.group("g")
         offsets = survivor.committed()

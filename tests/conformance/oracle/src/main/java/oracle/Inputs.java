@@ -106,9 +106,7 @@ public final class Inputs {
     }
 
     void lengthUnlessGiven(final int least, final int most) {
-        if (lengthGiven) return;
-        this.least = least;
-        this.most = most;
+        if (!lengthGiven) length(least, most);
     }
 
     /** Values "ref:n" with one of the references. */

@@ -9,13 +9,17 @@ public final class JoinsAndTables implements Harness.Area {
         // Here the description matters more than the records.
         registry.definitions().forEach(definition -> definition.seeds(1).length(32, 36));
         new TableJoins().register(registry);
-        new ForeignKeys().register(registry);
         new StreamTables().register(registry);
-        new StreamStreams().register(registry);
         new HeadersInJoins().register(registry);
         registry.definitions().forEach(definition -> {
+            if (definition.seeds.length == 3) definition.seeds(definition.hasScenario() ? new int[] {0, 1} : new int[] {1});
+            definition.length(46, 52);
+        });
+        new ForeignKeys().register(registry);
+        new StreamStreams().register(registry);
+        registry.definitions().forEach(definition -> {
             if (definition.seeds.length == 3 && !definition.hasScenario()) definition.seeds(1, 2);
-            if (definition.seeds.length > 1) definition.length(50, 56);
+            definition.length(46, 52);
         });
     }
 }

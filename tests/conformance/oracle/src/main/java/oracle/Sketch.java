@@ -141,7 +141,7 @@ final class Sketch {
     }
 
     static Inputs feed() {
-        return Inputs.of().keys("in", "a", "b", "c").length(21, 28).advances(3, 1500);
+        return Inputs.of().keys("in", "a", "b", "c").length(20, 27).advances(3, 1500);
     }
 
     /** Times hours apart, so that segments expire. */

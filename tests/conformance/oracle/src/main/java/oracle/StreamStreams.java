@@ -100,6 +100,12 @@ final class StreamStreams implements Harness.Area {
             .config(EMIT_INTERVAL, 0).random(tight())
             .dsl((b, e) -> stream(b, "left").outerJoin(stream(b, "right"), PLUS, WINDOWS, named("j"))
                 .groupBy((k, v) -> last(v)).count(as("c")).toStream().to("out"));
+        two(r, "outer-join-then-aggregate-cached", "left.outerJoin(right, plus, before 20 ms, after 5 ms, no grace; `j`).groupByKey.aggregate(dotted, null when the value's last digit is 5; `agg`), with the record cache: a deletion out of the cache has the timestamp of the joined record, not of the record that was read.")
+            .config("statestore.cache.max.bytes", 10485760)
+            .dsl((b, e) -> stream(b, "left").outerJoin(stream(b, "right"), PLUS,
+                    JoinWindows.ofTimeDifferenceWithNoGrace(ms(5)).before(ms(20)), named("j"))
+                .groupByKey().aggregate(() -> "", (k, v, a) -> v.endsWith("5") ? null : DOTTED.apply(k, v, a), as("agg"))
+                .toStream().to("out"));
         strings(r, "outer-join-interval-asymmetric", GROUP, "left.outerJoin(right, plus, before 20 ms, after 5 ms, grace 10 ms; `j`), default emit interval; the wall clock advances.", "left", "right")
             .random(tight().advances(15, 700).length(70, 80))
             .dsl((b, e) -> stream(b, "left").outerJoin(stream(b, "right"), PLUS,

@@ -1,0 +1,304 @@
+"""`headwater run`: an application at work, in this process or in several, until it is told to stop. It owns the options,
+the line that says how it is doing and the summary; the work is App's and Fleet's."""
+
+import argparse
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import StreamsError, TopologyError
+from headwater.streams.cli.options import add_broker, add_command, add_json, broker, count, duration
+from headwater.streams.cli.output import print_json
+
+if TYPE_CHECKING:
+    from headwater.dsl.config import Config
+    from headwater.dsl.topology import Topology
+    from headwater.streams.cli.options import Commands
+
+__all__ = ["add", "add_application", "application", "settings"]
+
+_REFRESH = 0.5
+
+
+def add(commands: "Commands") -> None:
+    """Declare the command."""
+    parser = add_command(
+        commands,
+        "run",
+        _run,
+        "run an application until it is told to stop",
+        """
+headwater run revenue.py
+headwater run revenue.py --workers 4 --broker log:///var/lib/shop
+headwater run revenue.py:topology --app-id revenue-2 --at-least-once --commit-interval 1s
+headwater run revenue.py --set on_processing_error=dead-letter --set dead_letters=revenue-errors
+headwater run revenue.py --set commit.interval.ms=200   # Kafka Streams' own names
+""",
+        "SIGINT (Ctrl-C) and SIGTERM stop it after a last commit. See `headwater top` and `headwater query`.",
+    )
+    add_application(parser)
+    parser.add_argument("--workers", type=count, default=1, metavar="N", help="so many processes share the tasks (1)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tell of tasks that start and stop")
+    add_broker(parser)
+    add_json(parser, "print the summary as JSON, for scripts")
+
+
+def add_application(parser: argparse.ArgumentParser) -> None:
+    """Declare what says which application is meant, and its settings."""
+    parser.add_argument(
+        "app",
+        metavar="APP.PY[:NAME]",
+        help="the file, and the topology's name in it (default: `topology`, else the only one there is)",
+    )
+    parser.add_argument("--app-id", metavar="ID", help="the application's id (default: the file's name without .py)")
+    parser.add_argument("--at-least-once", action="store_true", help="a crash may repeat results; lower latency")
+    parser.add_argument(
+        "--commit-interval", type=duration, metavar="TIME", help="such as 100ms (the default) or 1s; 30s at least once"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other setting of Config, or of Kafka Streams by its own name; may be repeated",
+    )
+
+
+# ---- settings ----------------------------------------------------------------------------------------------------
+
+
+def application(args: argparse.Namespace) -> "tuple[Topology, Config]":
+    """Return the topology and the settings that the command line asks for."""
+    from headwater.streams.cli.app_file import load_app
+
+    topology, stem = load_app(args.app)
+    given: dict[str, Any] = {"app_id": args.app_id or stem}
+    if args.at_least_once:
+        given["exactly_once"] = False
+    if args.commit_interval is not None:
+        given["commit_interval"] = args.commit_interval
+    return topology, settings(args.set, given)
+
+
+def settings(pairs: Iterable[str], given: dict[str, Any]) -> "Config":
+    """Return the settings that KEY=VALUE pairs and those `given` besides, which win, ask for.
+
+    >>> settings(["cache_bytes=1000", "max.task.idle.ms=50"], {"app_id": "a"}).cache_bytes
+    1000
+    """
+    from dataclasses import fields, replace
+
+    from headwater.dsl.config import Config
+
+    own: dict[str, Any] = {}
+    kafka: dict[str, str] = {}
+    known = {field.name: field for field in fields(Config)}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator:
+            raise StreamsError(f"--set {pair}: write --set {pair}=VALUE.")
+        if "." in name:
+            kafka[name] = text
+        elif name not in known or name == "unmapped":
+            names = ", ".join(sorted(set(known) - {"unmapped"}))
+            raise StreamsError(f"--set {pair}: there is no setting {name!r}, only {names}, and Kafka Streams' own.")
+        else:
+            own[name] = _setting(name, text)
+    try:
+        config = Config.from_kafka(kafka)
+        if config.unmapped:
+            raise StreamsError(f"--set: Headwater has no counterpart of {', '.join(config.unmapped)}: leave it out.")
+        return replace(config, **own | given)
+    except TopologyError as error:
+        raise StreamsError("; ".join(error.faults)) from error
+
+
+def _setting(name: str, text: str) -> Any:
+    if name in ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle"):
+        if text == "none":
+            return None
+        try:
+            return duration(text)
+        except argparse.ArgumentTypeError as error:
+            raise StreamsError(f"--set {name}: {error}.") from None
+    if name == "cache_bytes":
+        from headwater.streams.cli.options import size
+
+        try:
+            return size(text)
+        except argparse.ArgumentTypeError as error:
+            raise StreamsError(f"--set {name}: {error}.") from None
+    if name in ("exactly_once", "optimize") and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return set(text.split(",")) if name == "optimize" else text
+
+
+# ---- running -----------------------------------------------------------------------------------------------------
+
+
+def _run(args: argparse.Namespace) -> int:
+    from headwater.streams.run import state_directory
+
+    if args.workers < 1:
+        raise StreamsError("--workers must be at least 1.")
+    topology, config = application(args)
+    address = broker(args)
+    directory = state_directory(config, address).absolute()
+    logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
+    began = time.monotonic()
+    try:
+        with _status(config.app_id, directory) as show:
+            if args.workers == 1:
+                last = _run_here(topology, config, address, show)
+            else:
+                last = _run_fleet(topology, config, address, args.workers, args.app, show)
+    except TopologyError as error:
+        raise StreamsError("; ".join(error.faults)) from error
+    _summarise(config.app_id, last, time.monotonic() - began, args.json)
+    return 0
+
+
+class _Stop:
+    """Stops an application, and wakes whoever waits for that."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self.asked = threading.Event()
+
+    def request_stop(self) -> None:
+        self._stop()
+        self.asked.set()
+
+
+def _run_here(topology: "Topology", config: "Config", address: str, show: Callable[[], None]) -> list[dict[str, Any]]:
+    from headwater.streams.run import open_app, stopping_on_signals
+
+    app = open_app(topology, config, address)
+    stop = _Stop(app.request_stop)
+    with stopping_on_signals(stop):
+        app.start()
+        while app.state not in ("stopped", "failed"):
+            show()
+            stop.asked.wait(_REFRESH)
+            if stop.asked.is_set():
+                break
+        app.join()
+    return [app.metrics()]
+
+
+def _run_fleet(
+    topology: "Topology", config: "Config", address: str, workers: int, path: str, show: Callable[[], None]
+) -> list[dict[str, Any]]:
+    from headwater.streams.fleet import Fleet
+    from headwater.streams.run import stopping_on_signals
+
+    _travel(path)
+    fleet = Fleet(topology, config, address, workers)
+    stop = _Stop(fleet.request_stop)
+    with stopping_on_signals(stop):
+        try:
+            fleet.start()
+            while not stop.asked.is_set():
+                fleet.watch(_REFRESH)
+                show()
+        except BaseException:
+            fleet.stop()
+            raise
+        fleet.stop()
+    return fleet.last
+
+
+def _travel(path: str) -> None:
+    """Have functions of the file travel as they are where other processes could not import it by its name."""
+    import cloudpickle  # type: ignore[import-untyped]  # it comes without types
+
+    module = sys.modules.get(f"headwater_app_{Path(path.partition(':')[0]).stem}")
+    if module is not None:
+        cloudpickle.register_pickle_by_value(module)
+
+
+# ---- what is shown -----------------------------------------------------------------------------------------------
+
+
+def _status(app_id: str, directory: Path) -> AbstractContextManager[Callable[[], None]]:
+    """On a terminal a line that is kept up to date with how the application is doing; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        return nullcontext(lambda: None)
+    return _StatusLine(app_id, directory)
+
+
+class _StatusLine:
+    def __init__(self, app_id: str, directory: Path) -> None:
+        from rich.console import Console
+        from rich.status import Status
+
+        self._app_id = app_id
+        self._directory = directory
+        self._status = Status(f"{app_id}: starting", console=Console(stderr=True), spinner="dots")
+
+    def __enter__(self) -> Callable[[], None]:
+        self._status.start()
+        return self.show
+
+    def __exit__(self, *exc: object) -> None:
+        self._status.stop()
+
+    def show(self) -> None:
+        from rich.markup import escape
+
+        from headwater.streams.queries import Metrics
+        from headwater.streams.sockets import SOCKETS, ask_all
+
+        try:
+            workers = list(ask_all(self._directory / SOCKETS, Metrics()).values())
+        except StreamsError:
+            # Busy, or coming and going; the next look is soon.
+            return
+        self._status.update(f"[bold]{escape(self._app_id)}[/bold] {escape(line(workers))} [dim]· Ctrl-C stops it[/dim]")
+
+
+def line(workers: list[dict[str, Any]]) -> str:
+    """Say in a line how the workers of an application are doing.
+
+    >>> line([{"state": "running", "tasks": {"0_0": {}}, "records-total": 1200, "records-rate": 99.6, "lag": 3}])
+    'running · 1 task · 1,200 records · 100/s · lag 3'
+    """
+    states = sorted({worker["state"] for worker in workers}) or ["starting"]
+    tasks = sum(len(worker["tasks"]) for worker in workers)
+    parts = [", ".join(states)]
+    if len(workers) > 1:
+        parts.append(f"{len(workers)} workers")
+    parts.append(f"{tasks} task{'' if tasks == 1 else 's'}")
+    parts.append(f"{_sum(workers, 'records-total'):,.0f} records")
+    parts.append(f"{_sum(workers, 'records-rate'):,.0f}/s")
+    parts.append(f"lag {_sum(workers, 'lag'):,.0f}")
+    for name in ("late", "dropped"):
+        if number := _sum(workers, f"{name}-records-total"):
+            parts.append(f"{number:,.0f} {name}")
+    return " · ".join(parts)
+
+
+def _sum(workers: list[dict[str, Any]], name: str) -> float:
+    return sum(worker.get(name) or 0 for worker in workers)
+
+
+def _summarise(app_id: str, last: list[dict[str, Any]], seconds: float, as_json: bool) -> None:
+    totals = {
+        name: int(_sum(last, f"{name}-total"))
+        for name in ("records", "late-records", "dropped-records", "commits", "restarts")
+    }
+    if as_json:
+        print_json({"app-id": app_id, "seconds": round(seconds, 3), **totals})
+        return
+    more = "".join(
+        f", {totals[name]:,} {name.removesuffix('-records')}"
+        for name in ("late-records", "dropped-records", "restarts")
+        if totals[name]
+    )
+    text = f"{app_id} has stopped after {seconds:,.1f} s: {totals['records']:,} records, {totals['commits']:,} commits{more}"
+    print(text, file=sys.stderr)
