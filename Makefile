@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench-core bench-log lock clean
+.PHONY: help venv demo test check bench-core bench-log bench-load lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,6 +27,9 @@ bench-core: venv ## measure records per second through the task, beside a hand-w
 
 bench-log: venv ## measure records per second into and out of the embedded log, beside a bare loop
 	$(BIN)/python -m benchmarks.log
+
+bench-load: venv ## count ten million records over a million keys, and watch rate and memory
+	$(BIN)/python -m benchmarks.load
 
 lock: ## pin the newest allowed dependencies in requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --quiet \

@@ -14,6 +14,7 @@ since both mean that the rows were written by a topology, or a Headwater, which 
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
@@ -102,10 +103,12 @@ class RocksBackend:
     [(b'a', b'1'), (b'b', b'2')]
     """
 
-    __slots__ = ("_database", "_families", "_handles", "_scans", "_writing", "path")
+    __slots__ = ("_database", "_families", "_handles", "_scans", "_writing", "path", "reads")
 
     def __init__(self, path: str | PathLike[str], stores: Iterable[str], *, sync: bool = False) -> None:
         self.path = Path(path)
+        # How many rows of each store were asked for one by one, as opposed to scanned.
+        self.reads: Counter[str] = Counter()
         self._writing = WriteOptions()
         self._writing.sync = sync
         names = sorted(set(stores))
@@ -171,6 +174,7 @@ class RocksBackend:
         family = self._families.get(store)
         if family is None:
             raise self._unusable(store)
+        self.reads[store] += len(keys)
         if len(keys) == 1:
             return [family.get(keys[0])]
         return cast(list[bytes | None], family.get(list(keys)))

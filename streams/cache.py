@@ -60,6 +60,11 @@ class RecordCache:
             cached = self._stores[spec.name] = CachedStore(self, spec, store)
         return cached
 
+    def hits(self, store: str) -> int:
+        """How many updates of a store have found their key in the cache."""
+        cached = self._stores.get(store)
+        return 0 if cached is None else cached.hits
+
     def sort(self, stores: list[str]) -> None:
         """Flush the stores in this order."""
         self._stores = {name: self._stores[name] for name in stores if name in self._stores}
@@ -83,6 +88,8 @@ class CachedStore:
         self._entries: dict[bytes, _Entry] = {}
         # In the order of their last update.
         self.dirty: dict[bytes, tuple[_Entry, Step, bool]] = {}
+        # How many updates have found their key in the cache.
+        self.hits = 0
         self._file = _filing(spec, store)
         self._entry_bytes = _NODE_BYTES + _ENTRY_BYTES + (8 if spec.kind == "timestamped" or spec.timestamped else 0)
         self._settle: Callable[[bytes], bool] = _always
@@ -113,6 +120,8 @@ class CachedStore:
             entry = entries.pop(filed, None)
             if entry is None:
                 entry = _Entry(0)
+            else:
+                self.hits += 1
             entries[filed] = entry
             if not entry.dirty:
                 entry.dirty, entry.old = True, old

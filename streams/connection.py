@@ -52,7 +52,7 @@ class Connection(Protocol):
         ...
 
     def settle(self, task_id: str, backend: Backend) -> None:
-        """Tidy up in the back end of a task that is about to be given up, so that its next owner finds nothing to do."""
+        """Tidy up in the back end of a task that is about to be given up: its next owner finds nothing to do."""
         ...
 
     def release(self, task_id: str) -> None:

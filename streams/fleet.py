@@ -48,7 +48,9 @@ def work(blob: bytes, level: int, told: Connection) -> None:
             threading.Thread(target=_stop_with_parent, args=(app,), daemon=True).start()
             app.start()
             app.join()
-        told.send(app.metrics())
+        # One that was told to stop before it ran has counted nothing.
+        with contextlib.suppress(StreamsError):
+            told.send(app.metrics())
     except BaseException as error:
         told.send(str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}")
         sys.exit(FAILED)
@@ -123,15 +125,17 @@ class Fleet:
         self.processes[number] = None
         failure = self._failure(number, process)
         if failure is not None:
-            self.stop()
+            # What the others say at their end is, most likely, the same.
+            with contextlib.suppress(StreamsError):
+                self.stop()
             raise failure
         if not self._stopping:
             if time.monotonic() - self._began[number] > LONGEST_WAIT:
                 self._waits[number] = FIRST_WAIT
-            wait = self._waits[number]
-            log.warning("worker %d has died (exit code %s); starting it again in %.1f s", number, process.exitcode, wait)
-            self._due[number] = time.monotonic() + wait
-            self._waits[number] = min(2 * wait, LONGEST_WAIT)
+            rest = self._waits[number]
+            log.warning("worker %d died (exit code %s); starting it again in %.1f s", number, process.exitcode, rest)
+            self._due[number] = time.monotonic() + rest
+            self._waits[number] = min(2 * rest, LONGEST_WAIT)
 
     def _failure(self, number: int, process: BaseProcess) -> StreamsError | None:
         """Why a worker that has ended has failed for good, None if it has not."""

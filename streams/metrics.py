@@ -147,6 +147,9 @@ def _store(running: RunningTask, name: str) -> dict[str, Any]:
     parts = [part for part in backend.stores if part == name or part.startswith(f"{name}|")]
     return {
         "dirty-bytes": store.dirty_bytes,
+        # What was not in the write-back buffer when it was asked for.
+        "database-reads-total": sum(backend.reads[part] for part in parts),
+        "cache-hits-total": running.task.cache_hits(name),
         "rows-written-total": sum(running.stored[part] for part in parts),
         "rows-estimate": backend.estimated_rows(name),
         "disk-bytes": sum(backend.disk_bytes(part) for part in parts),

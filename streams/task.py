@@ -523,6 +523,10 @@ class Task:
             for name, site in self._shared.sites.items()
         }
 
+    def cache_hits(self, store: str) -> int:
+        """How many updates of a store have found their key in the record cache."""
+        return self._shared.cache.hits(store)
+
     def close(self) -> None:
         """Close the processors; what was not committed is lost."""
         if self._closed:

@@ -58,8 +58,8 @@ INTERNAL = {
     headwater.KTable: {"enable_old", "view"},
     headwater.TimeWindows: {"end", "starts"},
     headwater.UnlimitedWindows: {"end", "starts"},
-    headwater.Topology: {"put_source", "put_processor", "put_sink", "put_shared_store", "put_store", "put_global_store", "connect"}
-    | {"children", "groups", "is_global", "sources"},
+    headwater.Topology: {"put_source", "put_processor", "put_sink", "put_shared_store", "put_store", "put_global_store"}
+    | {"connect", "children", "groups", "is_global", "sources"},
     Schedule: {"run"},
 }
 

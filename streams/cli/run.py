@@ -1,5 +1,5 @@
-"""`headwater run`: an application at work, in this process or in several, until it is told to stop. It owns the options,
-the line that says how it is doing and the summary; the work is App's and Fleet's."""
+"""`headwater run`: an application at work, in this process or in several, until it is told to stop. It owns the
+options, the line that says how it is doing and the summary; the work is App's and Fleet's."""
 
 import argparse
 import logging
@@ -300,5 +300,5 @@ def _summarise(app_id: str, last: list[dict[str, Any]], seconds: float, as_json:
         for name in ("late-records", "dropped-records", "restarts")
         if totals[name]
     )
-    text = f"{app_id} has stopped after {seconds:,.1f} s: {totals['records']:,} records, {totals['commits']:,} commits{more}"
-    print(text, file=sys.stderr)
+    done = f"{totals['records']:,} records, {totals['commits']:,} commits{more}"
+    print(f"{app_id} has stopped after {seconds:,.1f} s: {done}", file=sys.stderr)

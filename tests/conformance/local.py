@@ -32,7 +32,7 @@ class ManualClock:
 
 
 def config_of(case: Case) -> Config:
-    """The trace's settings as Kafka Streams' driver takes them: emit intervals of 0 unless given, a commit per record."""
+    """The trace's settings as Kafka Streams' driver takes them: emit intervals of 0 unless given."""
     config = Config.from_kafka(case.config)
     return dataclasses.replace(
         config,

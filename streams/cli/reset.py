@@ -1,0 +1,120 @@
+"""`headwater reset`: an application begins anew. It owns the options, the question whether that is meant, and what is
+told; what is deleted is decided in streams/reset.py."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from headwater.errors import StreamsError
+from headwater.streams.cli.options import add_broker, add_command, add_json, broker, count, moment
+from headwater.streams.cli.output import print_json, print_table
+from headwater.streams.cli.run import add_application, application
+
+if TYPE_CHECKING:
+    from headwater.streams.cli.options import Commands
+    from headwater.streams.reset import Reset
+
+__all__ = ["add"]
+
+
+def add(commands: "Commands") -> None:
+    """Declare the command."""
+    parser = add_command(
+        commands,
+        "reset",
+        _reset,
+        "let an application begin anew",
+        """
+headwater reset revenue.py --dry-run
+headwater reset revenue.py                      # from where its sources say, the beginning unless they say otherwise
+headwater reset revenue.py --to-time 2h --yes   # only the records of the last two hours
+headwater reset revenue.py --to-latest --topic orders
+""",
+        "Deletes its state, its internal topics and its offsets; its input and output topics stay as they are. Refused "
+        "while\na worker is alive.",
+    )
+    add_application(parser)
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument("--to-earliest", action="store_true", help="read inputs from their oldest record")
+    target.add_argument("--to-latest", action="store_true", help="read inputs from behind their newest record")
+    target.add_argument("--to-offset", type=count, metavar="N", help="read inputs from this offset, or the nearest")
+    target.add_argument(
+        "--to-time", type=moment, metavar="TIME", help="from the first record of then: 2026-01-31T12:00, 15m (ago)"
+    )
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="TOPIC",
+        help="--to-… means only this input; may be repeated (default: all)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, only show what would be done")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    add_broker(parser)
+    add_json(parser)
+
+
+def _reset(args: argparse.Namespace) -> int:
+    from headwater.streams.reset import Target, open_reset
+
+    topology, config = application(args)
+    target: Target = None
+    if args.to_earliest:
+        target = "earliest"
+    elif args.to_latest:
+        target = "latest"
+    elif args.to_offset is not None:
+        target = args.to_offset
+    elif args.to_time is not None:
+        target = args.to_time
+    if args.topics and target is None:
+        raise StreamsError("--topic says where --to-earliest, --to-latest, --to-offset or --to-time apply: give one.")
+    with open_reset(topology, config, broker(args), target, args.topics) as reset:
+        if not args.json:
+            _show(config.app_id, reset)
+        if args.dry_run:
+            if not args.json:
+                print("(nothing was changed: --dry-run)")
+        elif args.yes or args.json or _sure():
+            reset.run()
+            if not args.json:
+                print(f"{config.app_id} will begin anew when it is started.")
+        else:
+            print("Nothing was changed.", file=sys.stderr)
+            return 1
+        if args.json:
+            print_json(
+                {
+                    "app-id": config.app_id,
+                    "state": [str(path) for path in reset.state],
+                    "topics": reset.topics,
+                    "offsets": [
+                        {"topic": topic, "partition": partition, "before": before, "after": after}
+                        for (topic, partition), (before, after) in reset.offsets.items()
+                    ],
+                    "done": not args.dry_run,
+                }
+            )
+    return 0
+
+
+def _show(app_id: str, reset: "Reset") -> None:
+    if not reset.state and not reset.topics:
+        print(f"{app_id} has neither state nor internal topics.")
+    for path in reset.state:
+        print(f"state to delete: {path}")
+    for topic in reset.topics:
+        print(f"internal topic to delete: {topic}")
+    if reset.offsets:
+        print_table(
+            ["topic", "partition", "before", "after"],
+            [[topic, partition, before, after] for (topic, partition), (before, after) in reset.offsets.items()],
+        )
+
+
+def _sure() -> bool:
+    if not sys.stdin.isatty():
+        raise StreamsError("reset deletes state: confirm with --yes, or look first with --dry-run.")
+    print("Go on? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

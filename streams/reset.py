@@ -1,0 +1,168 @@
+"""An application made to begin anew: its state, its internal topics and its offsets go; its inputs and outputs stay. It
+owns what belongs to an application and in which order it is deleted; where inputs are read from next is written into
+the tasks' databases, the one place that counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from headwater.dsl.config import Config
+from headwater.dsl.topology import Topology
+from headwater.errors import StreamsError
+from headwater.state.log import Group, Log
+from headwater.state.rocks import RocksBackend
+from headwater.streams.broker import open_log
+from headwater.streams.consumer import first_offset
+from headwater.streams.log_connection import OUTBOX, member_name
+from headwater.streams.plan import plan
+from headwater.streams.run import state_directory
+from headwater.streams.sockets import SOCKETS
+from headwater.streams.task import TASK, Changes, TaskSpec
+
+__all__ = ["Reset", "Target", "open_reset"]
+
+# Where inputs are to be read from; None: where their sources say.
+Target: TypeAlias = Literal["earliest", "latest"] | int | datetime | None
+Place: TypeAlias = tuple[str, int]
+
+# A worker that starts meanwhile sees a member that runs no topology of its own.
+RESETTING = "reset"
+
+
+@dataclass
+class Reset:
+    """What a reset deletes, and for each input (offset before, offset after); `run()` does it."""
+
+    state: list[Path]
+    topics: list[str]
+    offsets: dict[Place, tuple[int | None, int | None]]
+    _log: Log
+    _group: Group
+    _starts: dict[TaskSpec, dict[Place, int]]
+    _tasks: Path
+
+    def run(self) -> None:
+        """Do it; if it is interrupted, do it again."""
+        # Topics last: state that is left without them would take new records for the ones it has seen.
+        for path in self.state:
+            shutil.rmtree(path)
+        for topic in self.topics:
+            self._log.delete_topic(topic)
+        self._group.commit({place: after for place, (_, after) in self.offsets.items() if after is not None})
+        for spec, offsets in self._starts.items():
+            backend = RocksBackend(self._tasks / spec.task_id, [*spec.backend_stores(), OUTBOX], sync=True)
+            try:
+                backend.write({TASK: Changes({}, {}, offsets).batch()[TASK]})
+            finally:
+                backend.close()
+
+
+@contextmanager
+def open_reset(
+    topology: Topology, config: Config, broker: str, target: Target = None, topics: Collection[str] = ()
+) -> Iterator[Reset]:
+    """A reset of an application, while no worker of it can start; refused if one is alive.
+
+    The target holds for these input topics, or for all.
+    """
+    with open_log(broker, create=False) as log:
+        group = Group(log, config.app_id)
+        group.join(member_name(), RESETTING)
+        try:
+            alive = [member.name for member in group.members() if member.note != RESETTING]
+            if alive:
+                raise StreamsError(
+                    f"{config.app_id!r} has {len(alive)} live worker{'' if len(alive) == 1 else 's'}: stop it first, "
+                    "then reset it."
+                )
+            yield _planned(topology, config, broker, log, group, target, topics)
+        finally:
+            group.close()
+
+
+def _planned(
+    topology: Topology, config: Config, broker: str, log: Log, group: Group, target: Target, topics: Collection[str]
+) -> Reset:
+    directory = state_directory(config, broker).absolute()
+    there = {info.name: info.partitions for info in log.topics()}
+    prefix = f"{config.app_id}-"
+    internal = sorted({f"{prefix}{topic}" for topic in topology.internal_topics} & there.keys())
+    inputs = _inputs(topology, there)
+    if unknown := [topic for topic in topics if topic not in inputs]:
+        known = ", ".join(sorted(inputs)) or "none that exists"
+        raise StreamsError(f"{config.app_id!r} does not read {', '.join(unknown)}: its inputs are {known}.")
+    before = group.committed()
+    starts: dict[Place, int] = {}
+    if target is not None:
+        for topic in sorted(topics or inputs):
+            for number in range(there[topic]):
+                starts[topic, number] = _offset(log, topic, number, target)
+    offsets = {
+        (topic, number): (before.get((topic, number)), starts.get((topic, number)))
+        for topic in sorted(inputs)
+        for number in range(there[topic])
+    }
+    return Reset(
+        [path for path in (directory / "tasks", directory / SOCKETS) if path.exists()],
+        internal,
+        offsets,
+        log,
+        group,
+        _by_task(topology, config, there, starts),
+        directory / "tasks",
+    )
+
+
+def _inputs(topology: Topology, there: dict[str, int]) -> set[str]:
+    """The topics outside that tasks of the application read and that exist."""
+    found: set[str] = set()
+    for source in topology.sources():
+        if source.is_global:
+            continue
+        if source.pattern is not None:
+            found |= {topic for topic in there if source.pattern.fullmatch(topic)}
+        found |= {topic for topic in source.topics if topic not in topology.internal_topics and topic in there}
+    return found
+
+
+def _offset(log: Log, topic: str, number: int, target: Literal["earliest", "latest"] | int | datetime) -> int:
+    with log.partition(topic, number) as partition:
+        return first_offset(partition, min(target, partition.end) if isinstance(target, int) else target)
+
+
+def _by_task(
+    topology: Topology, config: Config, there: dict[str, int], starts: dict[Place, int]
+) -> dict[TaskSpec, dict[Place, int]]:
+    """The offsets that each task begins at."""
+    if not starts:
+        return {}
+
+    def partitions_of(topic: str) -> int:
+        if topic in there:
+            return there[topic]
+        matching = [
+            count
+            for source in topology.sources()
+            if source.pattern is not None and source.pattern.pattern == topic
+            for name, count in there.items()
+            if source.pattern.fullmatch(name)
+        ]
+        if not matching:
+            raise StreamsError(f"The topic {topic!r} does not exist: create it (headwater topics create {topic}).")
+        return max(matching)
+
+    found: dict[TaskSpec, dict[Place, int]] = {}
+    for spec in plan(topology, config, partitions_of).tasks:
+        sources = [source for source in topology.sources() if source.name in spec.nodes]
+        read = _inputs_of(sources, there)
+        own = {place: at for place, at in starts.items() if place[1] == spec.partition and place[0] in read}
+        if own:
+            found[spec] = own
+    return found
