@@ -37,11 +37,13 @@ from headwater.state.log import Group, Log, OutOfRange, Partition
 from headwater.streams.connection import TaskCommit
 from headwater.streams.queues import RawRecord
 
-__all__ = ["OUTBOX", "LogConnection"]
+__all__ = ["OUTBOX", "RESETTING", "LogConnection", "member_name"]
 
 log = logging.getLogger("headwater")
 
 OUTBOX = "|outbox"
+# The note of a member that is no worker, but makes the application begin anew.
+RESETTING = "reset"
 
 # Records of an internal topic are deleted when so many of a partition have been processed since the last time.
 PURGE = 100_000
@@ -87,6 +89,9 @@ class LogConnection:
         self._maintenance = threading.Thread(target=self._maintain, name="headwater-log-maintenance", daemon=True)
         self._member = self._group.join(member, hashlib.sha256(topology.encode()).hexdigest())
         others = {m.note for m in self._group.members() if m.note != self._member.note}
+        if RESETTING in others:
+            self._member.leave()
+            raise StreamsError(f"application {app_id!r} is being reset: start it when that is done")
         if others:
             self._member.leave()
             raise TopologyError(

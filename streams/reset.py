@@ -20,20 +20,17 @@ from headwater.state.log import Group, Log
 from headwater.state.rocks import RocksBackend
 from headwater.streams.broker import open_log
 from headwater.streams.consumer import first_offset
-from headwater.streams.log_connection import OUTBOX, member_name
+from headwater.streams.log_connection import OUTBOX, RESETTING, member_name
 from headwater.streams.plan import plan
-from headwater.streams.run import state_directory
+from headwater.streams.run import INTERRUPTED_RESET, state_directory
 from headwater.streams.sockets import SOCKETS
-from headwater.streams.task import TASK, Changes, TaskSpec
+from headwater.streams.task import Changes, TaskSpec
 
 __all__ = ["Reset", "Target", "open_reset"]
 
 # Where inputs are to be read from; None: where their sources say.
 Target: TypeAlias = Literal["earliest", "latest"] | int | datetime | None
 Place: TypeAlias = tuple[str, int]
-
-# A worker that starts meanwhile sees a member that runs no topology of its own.
-RESETTING = "reset"
 
 
 @dataclass
@@ -45,23 +42,29 @@ class Reset:
     offsets: dict[Place, tuple[int | None, int | None]]
     _log: Log
     _group: Group
-    _starts: dict[TaskSpec, dict[Place, int]]
-    _tasks: Path
+    _starts: list[tuple[TaskSpec, dict[Place, int]]]
+    _directory: Path
 
     def run(self) -> None:
-        """Do it; if it is interrupted, do it again."""
-        # Topics last: state that is left without them would take new records for the ones it has seen.
+        """Do it; if it is interrupted, no worker starts until it has been done again."""
+        marker = self._directory / INTERRUPTED_RESET
+        self._directory.mkdir(parents=True, exist_ok=True)
+        marker.touch()
         for path in self.state:
             shutil.rmtree(path)
         for topic in self.topics:
             self._log.delete_topic(topic)
+        for topic in {topic for topic, _ in self.offsets}:
+            self._group.forget(topic)
         self._group.commit({place: after for place, (_, after) in self.offsets.items() if after is not None})
-        for spec, offsets in self._starts.items():
-            backend = RocksBackend(self._tasks / spec.task_id, [*spec.backend_stores(), OUTBOX], sync=True)
+        for spec, offsets in self._starts:
+            stores = [*spec.backend_stores(), OUTBOX]
+            backend = RocksBackend(self._directory / "tasks" / spec.task_id, stores, sync=True)
             try:
-                backend.write({TASK: Changes({}, {}, offsets).batch()[TASK]})
+                backend.write(Changes({}, {}, offsets).batch())
             finally:
                 backend.close()
+        marker.unlink()
 
 
 @contextmanager
@@ -74,17 +77,21 @@ def open_reset(
     """
     with open_log(broker, create=False) as log:
         group = Group(log, config.app_id)
+        # Before joining, which would have live workers give tasks up; and after, since one may have started.
+        _refuse_if_alive(group)
         group.join(member_name(), RESETTING)
         try:
-            alive = [member.name for member in group.members() if member.note != RESETTING]
-            if alive:
-                raise StreamsError(
-                    f"{config.app_id!r} has {len(alive)} live worker{'' if len(alive) == 1 else 's'}: stop it first, "
-                    "then reset it."
-                )
+            _refuse_if_alive(group)
             yield _planned(topology, config, broker, log, group, target, topics)
         finally:
             group.close()
+
+
+def _refuse_if_alive(group: Group) -> None:
+    alive = [member for member in group.members() if member.note != RESETTING]
+    if alive:
+        workers = "a live worker" if len(alive) == 1 else f"{len(alive)} live workers"
+        raise StreamsError(f"{group.name!r} has {workers}: stop it first, then reset it.")
 
 
 def _planned(
@@ -116,15 +123,15 @@ def _planned(
         log,
         group,
         _by_task(topology, config, there, starts),
-        directory / "tasks",
+        directory,
     )
 
 
-def _inputs(topology: Topology, there: dict[str, int]) -> set[str]:
-    """The topics outside that tasks of the application read and that exist."""
+def _inputs(topology: Topology, there: dict[str, int], nodes: Collection[str] | None = None) -> set[str]:
+    """The topics outside that the application's tasks read (one's, by its nodes) and that exist."""
     found: set[str] = set()
     for source in topology.sources():
-        if source.is_global:
+        if source.is_global or (nodes is not None and source.name not in nodes):
             continue
         if source.pattern is not None:
             found |= {topic for topic in there if source.pattern.fullmatch(topic)}
@@ -139,10 +146,10 @@ def _offset(log: Log, topic: str, number: int, target: Literal["earliest", "late
 
 def _by_task(
     topology: Topology, config: Config, there: dict[str, int], starts: dict[Place, int]
-) -> dict[TaskSpec, dict[Place, int]]:
+) -> list[tuple[TaskSpec, dict[Place, int]]]:
     """The offsets that each task begins at."""
     if not starts:
-        return {}
+        return []
 
     def partitions_of(topic: str) -> int:
         if topic in there:
@@ -158,11 +165,10 @@ def _by_task(
             raise StreamsError(f"The topic {topic!r} does not exist: create it (headwater topics create {topic}).")
         return max(matching)
 
-    found: dict[TaskSpec, dict[Place, int]] = {}
+    found = []
     for spec in plan(topology, config, partitions_of).tasks:
-        sources = [source for source in topology.sources() if source.name in spec.nodes]
-        read = _inputs_of(sources, there)
+        read = _inputs(topology, there, spec.nodes)
         own = {place: at for place, at in starts.items() if place[1] == spec.partition and place[0] in read}
         if own:
-            found[spec] = own
+            found.append((spec, own))
     return found

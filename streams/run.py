@@ -23,6 +23,10 @@ from headwater.streams.worker import READ, Clock, Worker
 __all__ = ["open_app", "run", "state_directory"]
 
 
+# A file in an application's directory while it is reset.
+INTERRUPTED_RESET = "resetting"
+
+
 def state_directory(config: Config, broker: str) -> Path:
     """Where an application keeps its state on this machine: beside the log, unless the settings say where."""
     base = log_directory(broker) if config.state_dir is None else Path(config.state_dir)
@@ -47,6 +51,8 @@ def open_app(
     directory = state_directory(config, broker).absolute()
 
     def make(clock: Clock) -> Worker:
+        if (directory / INTERRUPTED_RESET).exists():
+            raise StreamsError(f"a reset of {config.app_id!r} was interrupted: run `headwater reset` again")
         log = Log.open(log_directory(broker))
         connection = LogConnection(
             log, config.app_id, member_name(), topology.describe(), exactly_once=config.exactly_once, at=at

@@ -17,6 +17,10 @@ from headwater.streams.cli.describe import add as add_describe
 from headwater.streams.cli.groups import add as add_groups
 from headwater.streams.cli.log import add as add_log
 from headwater.streams.cli.produce import add as add_produce
+from headwater.streams.cli.query import add as add_query
+from headwater.streams.cli.reset import add as add_reset
+from headwater.streams.cli.run import add as add_run
+from headwater.streams.cli.top import add as add_top
 from headwater.streams.cli.topics import add as add_topics
 
 __all__ = ["main"]
@@ -49,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for add in (add_describe, add_topics, add_produce, add_consume, add_groups, add_log):
+    running = (add_run, add_top, add_query, add_describe, add_reset)
+    for add in (*running, add_topics, add_produce, add_consume, add_groups, add_log):
         add(commands)
     return parser
 

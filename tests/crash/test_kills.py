@@ -40,9 +40,10 @@ def random_kills(workers: Fleet, given: Input, kills: int, seed: int) -> None:
         workers.start()
         for kill in range(kills):
             given.produce(log, share=(kill + 1) / kills)
-            time.sleep(rng.uniform(0.0, 0.25))
+            time.sleep(rng.uniform(0.0, 0.3))
             workers.kill(rng.choice(workers.alive))
-            workers.start()
+            # Now and then not waited for: then the next kill may find it while it starts, and replays outboxes.
+            workers.start(wait=rng.random() < 0.6)
         workers.end()
 
 

@@ -8,9 +8,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -138,13 +139,15 @@ def die_with_the_test() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def work(make: Callable[..., App], ready: Any) -> None:
+def work(make: Callable[..., App], told: Connection) -> None:
     """A worker's process."""
     threading.Thread(target=die_with_the_test, daemon=True).start()
     app = make()
     with stopping_on_signals(app):
         app.start()
-        ready.set()
+        # Nobody listens where the test did not wait.
+        with suppress(BrokenPipeError):
+            told.send("running")
         app.join()
 
 
@@ -160,8 +163,8 @@ class Fleet:
     alive: list[BaseProcess] = field(default_factory=list)
     kills: int = 0
 
-    def start(self, dying: Dying | None = None) -> BaseProcess:
-        """Start one more worker; returns when it runs, or has died already."""
+    def start(self, dying: Dying | None = None, *, wait: bool = True) -> BaseProcess:
+        """Start one more worker; returns when it runs or has died already, unless told not to wait."""
         make = partial(
             open_app,
             config(self.folder, **self.changes),
@@ -171,12 +174,14 @@ class Fleet:
             at_once=self.at_once,
             connect=self.connect,
         )
-        ready = SPAWN.Event()
-        process = SPAWN.Process(target=work, args=(make, ready))
+        ours, theirs = SPAWN.Pipe(duplex=False)
+        process = SPAWN.Process(target=work, args=(make, theirs))
         process.start()
+        theirs.close()
         self.alive.append(process)
         give_up = time.monotonic() + PATIENCE
-        while not ready.wait(0.02) and process.is_alive():
+        # There is something to read when it runs, and when it is dead.
+        while wait and not ours.poll(0.1):
             assert time.monotonic() < give_up, "a worker does not start"
         return process
 
