@@ -1,8 +1,8 @@
 """Records per second through the task, beside a hand-written loop that does the same work: `make bench-core`.
 
 JSON bytes in and JSON bytes out, in micro-batches, with a commit after every third: about as many records as pass in
-the default commit interval. The loop uses orjson and a dict, keeps no state on disk and handles no error; the ratios are
-what counts, since both run in the same process one after the other.
+the default commit interval. The loop uses orjson and a dict, keeps no state on disk and handles no error; the ratios
+are what counts, since both run in the same process one after the other.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class Drawing:
         if same:
             self.fault(
                 step,
-                f"{callables.place(supplier)}: the supplier gives the same processor each time, so tasks would share it: "
+                f"{callables.place(supplier)}: the supplier gives the same processor each time, tasks would share it: "
                 "make a new one in it, or give the class itself",
             )
 
