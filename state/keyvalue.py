@@ -67,6 +67,11 @@ class _Keyed(Generic[K, R]):
         """About how many bytes the uncommitted rows take."""
         return self._rows.dirty_bytes
 
+    @property
+    def gets(self) -> int:
+        """How many rows were asked for one by one."""
+        return self._rows.gets
+
     def drain(self) -> dict[str, dict[bytes, bytes | None]]:
         """Return the uncommitted rows by back end store, for the caller to write before it reads anything else."""
         return {self.name: self._rows.drain()}

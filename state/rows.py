@@ -90,6 +90,7 @@ class Rows(Generic[V]):
         "_stable",
         "_syncs",
         "_views",
+        "gets",
         "name",
     )
 
@@ -117,9 +118,12 @@ class Rows(Generic[V]):
         # Puts since the mean size of a dirty row was last measured.
         self._puts = 0
         self._mean = 0.0
+        # How many rows were asked for one by one, found or not.
+        self.gets = 0
 
     def get(self, key: bytes) -> V | None:
         """Return the key's row, or None; unless it is stable, a new object at each call."""
+        self.gets += 1
         row = self._dirty.get(key, _ABSENT)
         if row is _ABSENT:
             row = self._clean.get(key, _ABSENT)

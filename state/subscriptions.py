@@ -79,6 +79,11 @@ class SubscriptionStore(Generic[V]):
         """About how many bytes of memory the uncommitted rows take."""
         return self._rows.dirty_bytes
 
+    @property
+    def gets(self) -> int:
+        """How many rows were asked for one by one."""
+        return self._rows.gets
+
     def drain(self) -> dict[str, dict[bytes, bytes | None]]:
         """Return the uncommitted rows by back end store, and count them as committed."""
         return {self.name: self._rows.drain()}

@@ -284,6 +284,11 @@ class VersionedStore(Generic[K, V]):
         """About how many bytes of memory the uncommitted rows take."""
         return self._latest.dirty_bytes + self._history.dirty_bytes
 
+    @property
+    def gets(self) -> int:
+        """How many rows were asked for one by one."""
+        return self._latest.gets + self._history.gets
+
     def drain(self) -> dict[str, dict[bytes, bytes | None]]:
         """Return the uncommitted rows by back end store, and count them as committed."""
         return {self._latest.name: self._latest.drain(), self._history.name: self._history.drain()}

@@ -279,6 +279,11 @@ class WindowStore(Generic[K, V]):
         """About how many bytes of memory the uncommitted rows take."""
         return self._rows.dirty_bytes + self._times.dirty_bytes
 
+    @property
+    def gets(self) -> int:
+        """How many rows were asked for one by one."""
+        return self._rows.gets + self._times.gets
+
     def drain(self) -> dict[str, dict[bytes, bytes | None]]:
         """Return the uncommitted rows by back end store, and count them as committed."""
         if len(self._indexed) > _INDEXED:

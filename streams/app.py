@@ -174,8 +174,12 @@ class App:
                 worker.close()
                 self._worker = None
             except BaseException as fault:
+                passing = _may_pass(fault)
+                if not passing:
+                    # Before the worker goes: whoever asks it from now on must hear why.
+                    self.error = fault
                 self._give_up(worker)
-                if not _may_pass(fault):
+                if not passing:
                     raise
                 # A disk that is full, a file system that hiccups: what was committed is safe.
                 if time.monotonic() - began > LONGEST_WAIT:

@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headwater.dsl.topology import Sink, Source
+from headwater.state.buffers import ChangeBuffer, GraceBuffer
 
 if TYPE_CHECKING:
     from headwater.streams.app import App
@@ -119,7 +120,8 @@ def _task(worker: Worker, running: RunningTask, now: int) -> dict[str, Any]:
         "latency-max-ms": running.latency.highest(now),
         DROPPED: sum(step[DROPPED] for step in steps.values()),
         LATE: sum(step[LATE] for step in steps.values()),
-        "steps": {name: {**step, **_records(running, name, step)} for name, step in steps.items()},
+        # As a record passes through them; they were made the other way round.
+        "steps": {name: {**steps[name], **_records(running, name, steps[name])} for name in reversed(steps)},
         "stores": {name: _store(running, name) for name in task.stores},
         "positions": {f"{topic}-{partition}": at for (topic, partition), at in running.positions.items()},
     }
@@ -145,10 +147,14 @@ def _store(running: RunningTask, name: str) -> dict[str, Any]:
     """What a store has in memory and on disk, and how much it has read and written."""
     store, backend = running.task.stores[name], running.backend
     parts = [part for part in backend.stores if part == name or part.startswith(f"{name}|")]
+    reads = sum(backend.reads[part] for part in parts)
+    # A suppress step's and a grace join's rows are always in memory.
+    gets = 0 if isinstance(store, ChangeBuffer | GraceBuffer) else store.gets
     return {
         "dirty-bytes": store.dirty_bytes,
-        # What was not in the write-back buffer when it was asked for.
-        "database-reads-total": sum(backend.reads[part] for part in parts),
+        # What was in the write-back buffer when it was asked for, and what was not.
+        "buffer-hits-total": max(0, gets - reads),
+        "database-reads-total": reads,
         "cache-hits-total": running.task.cache_hits(name),
         "rows-written-total": sum(running.stored[part] for part in parts),
         "rows-estimate": backend.estimated_rows(name),

@@ -50,6 +50,8 @@ TASK = "|task"
 
 # When the uncommitted rows of a task's stores take more than this, it asks for a commit.
 DIRTY_BYTES = 32 << 20
+# And when it has collected more outputs than this.
+OUTPUTS = 200_000
 # How many records are decoded at once.
 CHUNK = 2_000
 # For how many records the stores are told the keys in advance.
@@ -450,9 +452,7 @@ class Task:
                 context.go((queue.topic, queue.partition, offset, time, raw))
                 record = SourceRecord(key, value, time, headers, queue.topic, queue.partition, offset)
                 _extracted(_fail_on_invalid, record, partition_time)
-            context.offset = offset
-            context.timestamp = time
-            context.record = raw
+            context.offset, context.timestamp, context.record = offset, time, raw
             step(key, value, time, headers)
             if scheduled and scheduled[0].time <= stream_time:
                 punctuations.fire("stream-time", stream_time)
@@ -472,8 +472,13 @@ class Task:
 
     @property
     def wants_commit(self) -> bool:
-        """Whether a commit should come soon: a processor asked for one, or uncommitted rows take much memory."""
-        return self._context.commit_requested or sum(s.dirty_bytes for s in self.stores.values()) > DIRTY_BYTES
+        """Whether a commit should come soon: a processor asked for one, or what is not committed takes much memory."""
+        context = self._context
+        return (
+            context.commit_requested
+            or len(context.outputs) > OUTPUTS
+            or sum(store.dirty_bytes for store in self.stores.values()) > DIRTY_BYTES
+        )
 
     def commit(self) -> Changes:
         """Flush the record cache and return what has changed since the last commit.

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +32,7 @@ log = logging.getLogger("headwater")
 # How many records are read at once for an input, and below how many waiting ones it is read again.
 READ = 5_000
 LOW = 2_000
+_topic = itemgetter(0)
 # How often, in milliseconds, a worker looks whether tasks have moved.
 LOOK_MS = 500
 
@@ -82,7 +84,7 @@ class RunningTask:
         self.committed_at = now
         for store, rows in changes.rows.items():
             self.stored[store] += len(rows)
-        self.written.update(output[0] for output in changes.outputs)
+        self.written.update(map(_topic, changes.outputs))
         if changes.offsets:
             self.latency.mark(now, max(0, now - self.task.record_time))
 

@@ -195,13 +195,15 @@ def _stores(workers: list[dict[str, Any]]) -> "Table | None":
                     totals[name][figure] += number
     if not totals:
         return None
-    table = _table("store", "rows, about", "written", "read from disk", "not committed", "size, about")
+    table = _table("store", "rows, about", "written", "read from disk", "buffer hits", "not committed", "size, about")
     for name, store in sorted(totals.items()):
+        lookups = store["buffer-hits-total"] + store["database-reads-total"]
         table.add_row(
             name,
             f"{store['rows-estimate']:,}",
             f"{store['rows-written-total']:,}",
             f"{store['database-reads-total']:,}",
+            f"{100 * store['buffer-hits-total'] / lookups:.0f} %" if lookups else "-",
             size_text(store["dirty-bytes"]),
             size_text(store["disk-bytes"]),
         )

@@ -11,6 +11,7 @@ from headwater.dsl import ops
 from headwater.dsl.grouped import plus_one, zero
 from headwater.dsl.records import Headers
 from headwater.dsl.serde import Int64
+from headwater.state.codec import direct_encoder
 from headwater.streams.compile import Site, Step, rule
 
 __all__ = ["aggregator", "initial_again", "initializer"]
@@ -87,7 +88,7 @@ def aggregate_records(op: ops.Aggregate, site: Site) -> Step:
         return reduce
 
     if op.f is plus_one and op.init is zero and site.spec(op.store).value == Int64():
-        write_stable = store.write_stable
+        write_stable, quick_key = store.write_stable, direct_encoder(site.spec(op.store).key)
 
         def count(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
@@ -95,7 +96,11 @@ def aggregate_records(op: ops.Aggregate, site: Site) -> Step:
                 return
             total = 1
             try:
-                row_key = row_key_of(key)
+                try:
+                    row_key = quick_key(key)
+                except Exception:
+                    # What the direct encoder cannot do, the serde may yet, or it says why not.
+                    row_key = row_key_of(key)
                 row = read(row_key)
                 if row is not None:
                     total = row[0] + 1
