@@ -26,7 +26,7 @@ from examples import data
 from examples.revenue import topology
 from headwater import Admin, App, Consumer, Json, Producer, Str, TimeWindowed, run
 
-ORDERS, SECONDS = 6000, 24
+ORDERS, USERS, SECONDS = 6000, 200, 24
 # The table has a line per minute of the shop's time: the last ones.
 LINES = 12
 
@@ -72,10 +72,13 @@ def produce(broker: str, orders: int, seconds: float) -> None:
     # Records of hours pass in seconds, so a commit's worth of them spans minutes. Over several partitions they would
     # overtake each other by more than the ten seconds that an order may be late: hence one.
     with Producer(broker) as producer:
-        for number, (topic, key, value, timestamp) in enumerate(data.revenue(orders, users=200)):
+        for number, (topic, key, value, timestamp) in enumerate(data.revenue(orders, users=USERS)):
             ahead = number / orders * seconds - (time.monotonic() - began)
             if ahead > 0.02:
                 time.sleep(ahead)
+            if topic == "orders" and number == USERS:
+                # The customers first: an order of one who is not there yet would find nobody to be joined with.
+                producer.flush()
             producer.send(topic, key=key, value=json.dumps(value), timestamp=timestamp)
 
 

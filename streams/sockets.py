@@ -96,6 +96,8 @@ def _remove_stale(directory: Path) -> None:
             if time.time() - path.lstat().st_mtime > _STALE_SECONDS:
                 connection = _connect(path)
                 if connection is None:
+                    if path.is_symlink():
+                        shutil.rmtree(Path(os.readlink(path)).parent, ignore_errors=True)
                     path.unlink()
                 else:
                     connection.close()

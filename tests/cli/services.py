@@ -40,13 +40,15 @@ def fill(folder: Path, *words: str, partitions: int = 1, at: int = 1000) -> None
             producer.send("words", key=word, value='"x"', timestamp=at)
 
 
-def records(folder: Path, app: str = "words") -> int:
+def records(folder: Path, app: str = "words", expected_workers: int = 1) -> int:
     """How many records the application's workers have processed and committed, -1 while they are not idle."""
     workers = list(ask_all(folder / ".headwater" / "apps" / app / "sockets", Metrics()).values())
-    if not workers or any(worker["state"] != "running" or worker["lag"] for worker in workers):
+    if len(workers) < expected_workers or any(worker["state"] != "running" or worker["lag"] for worker in workers):
         return -1
     tasks = [task for worker in workers for task in worker["tasks"].values()]
-    if len(tasks) < len(workers[0]["all-tasks"]) or any(task["stores"]["counts"]["dirty-bytes"] for task in tasks):
+    if len(tasks) != len(workers[0]["all-tasks"]) or not all(worker["tasks"] for worker in workers):
+        return -1
+    if any(task["stores"]["counts"]["dirty-bytes"] for task in tasks):
         return -1
     return int(sum(worker["records-total"] for worker in workers))
 
@@ -72,8 +74,9 @@ def service(folder: Path, *options: str, app: str = "words.py") -> Iterator[subp
 @contextmanager
 def running(folder: Path, *options: str, expected: int = 0, app: str = "words") -> Iterator[subprocess.Popen[str]]:
     """The same, once it has processed the records that there are."""
+    workers = int(options[options.index("--workers") + 1]) if "--workers" in options else 1
     with service(folder, *options) as process:
-        until(lambda: process.poll() is not None or records(folder, app) == expected)
+        until(lambda: process.poll() is not None or records(folder, app, workers) == expected)
         assert process.poll() is None, process.communicate()
         yield process
 

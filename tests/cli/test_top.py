@@ -14,13 +14,17 @@ from rich.console import Console
 
 from headwater.streams.cli.top import view
 from tests.cli.conftest import Command
-from tests.cli.services import fill, running, write
+from tests.cli.services import fill, records, running, write
+from tests.streams.apps import until
 
 
 def test_a_look_at_a_running_application(folder: Path, headwater: Command) -> None:
     write(folder)
-    fill(folder, "tea", "milk", "tea", partitions=2)
-    with running(folder, "--workers", "2", expected=3):
+    fill(folder, partitions=2)
+    with running(folder, "--workers", "2"):
+        # Now, and not before: a task that moves to another worker counts from 0 again.
+        fill(folder, "tea", "milk", "tea")
+        until(lambda: records(folder) == 3)
         found = headwater("top", "--once", "--steps")
         assert found.code == 0, found.err
         for text in ("words", "running", "2 workers", "2 of 2 tasks", "3 records", "lag 0"):

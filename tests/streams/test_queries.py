@@ -293,6 +293,19 @@ def test_sockets_of_the_dead_are_passed_over_and_removed(tmp_path: Path) -> None
         assert young.exists()
 
 
+def test_a_link_of_the_dead_goes_with_what_it_points_to(tmp_path: Path) -> None:
+    place = Place(tmp_path / "log")
+    place.sockets.mkdir(parents=True)
+    left = tmp_path / "left"
+    left.mkdir()
+    link = place.sockets / "1-dead.sock"
+    link.symlink_to(left / "gone.sock")
+    os.utime(link, (0, 0), follow_symlinks=False)
+    with place.app():
+        assert not link.is_symlink()
+        assert not left.exists()
+
+
 def test_only_its_user_may_enter(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with place.app():
