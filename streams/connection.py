@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headwater.state.backend import Backend
+from headwater.streams.changes import Changes
 from headwater.streams.queues import RawRecord
-from headwater.streams.task import Changes
 
 __all__ = ["Connection", "TaskCommit"]
 

@@ -29,8 +29,8 @@ from headwater.dsl.records import Windowed
 from headwater.dsl.serde import Bytes, Float64, Int64, Json, Serde, Str
 from headwater.dsl.topology import StoreSpec, Topology
 from headwater.errors import StreamsError
+from headwater.streams.changes import committed_store
 from headwater.streams.stores import public
-from headwater.streams.task import committed_store
 
 if TYPE_CHECKING:
     from headwater.streams.app import App

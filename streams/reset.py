@@ -19,12 +19,13 @@ from headwater.errors import StreamsError
 from headwater.state.log import Group, Log
 from headwater.state.rocks import RocksBackend
 from headwater.streams.broker import open_log
+from headwater.streams.changes import Changes
 from headwater.streams.consumer import first_offset
 from headwater.streams.log_connection import OUTBOX, RESETTING, member_name
 from headwater.streams.plan import plan
 from headwater.streams.run import INTERRUPTED_RESET, state_directory
 from headwater.streams.sockets import SOCKETS
-from headwater.streams.task import Changes, TaskSpec
+from headwater.streams.task import TaskSpec
 
 __all__ = ["Reset", "Target", "open_reset"]
 

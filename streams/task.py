@@ -1,23 +1,13 @@
 """The task: some sub-topologies on one partition. It takes records in, chooses among them, runs the operators over them
 and gives out what a commit must write. It owns order, stream time and operator memory; it does no I/O but reading its
 back end, and knows nothing of who feeds it or where its changes go.
-
-Besides its stores' rows, a task keeps in its back end, under the reserved store `TASK`:
-
-| key | row |
-|---|---|
-| `offset` 00 topic 00 partition | the next offset to read, as decimal text |
-| `memory` 00 name | pickled: a node's memory, a store's, the times, the punctuators, a processor's attributes |
-
-Memory is pickled since it keeps tuples, sets and named tuples apart, which JSON and MessagePack do not. It is read back
-only by the application that wrote it; a row that another wrote is not safe to load.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -36,17 +26,16 @@ from headwater.errors import StreamsError
 from headwater.state.backend import Backend
 from headwater.streams import operators
 from headwater.streams.attributes import Attributes
+from headwater.streams.changes import NOTHING, TASK, Changes, memory_key, pickled, read_committed
 from headwater.streams.compile import Shared, compile_nodes
-from headwater.streams.context import Output, TaskContext
+from headwater.streams.context import TaskContext
 from headwater.streams.faults import RecordFailed
 from headwater.streams.queues import Head, PartitionGroup, RawRecord, RecordQueue
 from headwater.streams.stores import Store, backend_stores, open_store
 
-__all__ = ["TASK", "Changes", "Task", "TaskSpec", "committed_store"]
+__all__ = ["Task", "TaskSpec"]
 
 assert operators.__all__  # imported for its rules
-
-TASK = "|task"
 
 # When the uncommitted rows of a task's stores take more than this, it asks for a commit.
 DIRTY_BYTES = 32 << 20
@@ -99,30 +88,6 @@ class TaskSpec:
         return [*backend_stores(self.stores()), TASK]
 
 
-@dataclass
-class Changes:
-    """What a commit must write, all or nothing: rows, the task's own rows, results, and the offsets reached."""
-
-    rows: dict[str, dict[bytes, bytes | None]]
-    memory: dict[bytes, bytes | None]
-    offsets: dict[tuple[str, int], int]
-    outputs: list[Output] = field(default_factory=list)
-
-    def batch(self) -> dict[str, dict[bytes, bytes | None]]:
-        """What belongs into the task's back end, in one atomic write."""
-        own = dict(self.memory)
-        for (topic, partition), offset in self.offsets.items():
-            own[_offset_key(topic, partition)] = b"%d" % offset
-        batch = {store: rows for store, rows in self.rows.items() if rows}
-        if own:
-            batch[TASK] = own
-        return batch
-
-
-def _offset_key(topic: str, partition: int) -> bytes:
-    return b"offset\0%s\0%d" % (topic.encode(), partition)
-
-
 class Task:
     """Some nodes of a topology on one partition, over a back end that it reads and the caller writes.
 
@@ -145,8 +110,8 @@ class Task:
         specs = spec.stores()
         self.stores: dict[str, Store] = {store.name: open_store(store, backend) for store in specs}
         context = self._context = TaskContext(spec.task_id, now)
-        self.offsets, remembered = _read(backend)
-        self._written: dict[str, bytes] = {name: _pickled(memory) for name, memory in remembered.items()}
+        self.offsets, remembered = read_committed(backend)
+        self._written: dict[str, bytes] = {name: pickled(memory) for name, memory in remembered.items()}
         topology = spec.topology
         shared = self._shared = Shared(
             topology,
@@ -510,10 +475,10 @@ class Task:
     def _changed_memory(self) -> dict[bytes, bytes | None]:
         changed: dict[bytes, bytes | None] = {}
         for name, memory in self._memories().items():
-            data = _pickled(memory)
-            if data != self._written.get(name, _NOTHING):
+            data = pickled(memory)
+            if data != self._written.get(name, NOTHING):
                 self._written[name] = data
-                changed[_memory_key(name)] = data
+                changed[memory_key(name)] = data
         return changed
 
     def metrics(self) -> dict[str, dict[str, int]]:
@@ -595,37 +560,3 @@ def _extracted(extract: Callable[[SourceRecord, int], int], record: SourceRecord
             f"but gave {timestamp!r:.80} for {at}"
         )
     return timestamp
-
-
-def _pickled(memory: Mapping[str, Any]) -> bytes:
-    return pickle.dumps(dict(memory), protocol=pickle.HIGHEST_PROTOCOL)
-
-
-_NOTHING = _pickled({})
-
-
-def committed_store(spec: StoreSpec, backend: Backend) -> Store:
-    """A store as it was committed last, apart from what its task is doing now; not to be written to."""
-    store = open_store(spec, backend)
-    (memory,) = backend.get_many(TASK, [_memory_key(f"store {spec.name}")])
-    if memory is not None:
-        store.remember(pickle.loads(memory)["memory"])
-    return store
-
-
-def _memory_key(name: str) -> bytes:
-    return b"memory\0" + name.encode()
-
-
-def _read(backend: Backend) -> tuple[dict[tuple[str, int], int], dict[str, dict[str, Any]]]:
-    """The offsets and memories that were committed."""
-    offsets: dict[tuple[str, int], int] = {}
-    memories: dict[str, dict[str, Any]] = {}
-    for key, data in backend.scan(TASK, b"", None):
-        kind, name = key.split(b"\0", 1)
-        if kind == b"offset":
-            topic, partition = name.rsplit(b"\0", 1)
-            offsets[topic.decode(), int(partition)] = int(data)
-        else:
-            memories[name.decode()] = pickle.loads(data)
-    return offsets, memories

@@ -19,11 +19,12 @@ from headwater.dsl.topology import Sink, Source, Topology
 from headwater.errors import TopologyError
 from headwater.state.memory import MemoryBackend
 from headwater.state.rocks import RocksBackend
+from headwater.streams.changes import Changes
 from headwater.streams.connection import Connection, TaskCommit
 from headwater.streams.metrics import Meter
 from headwater.streams.plan import Plan, plan
 from headwater.streams.stores import Store
-from headwater.streams.task import Changes, Task, TaskSpec
+from headwater.streams.task import Task, TaskSpec
 
 __all__ = ["Clock", "RunningTask", "SystemClock", "Worker"]
 

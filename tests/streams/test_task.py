@@ -21,9 +21,10 @@ from headwater import (
 )
 from headwater.state.memory import MemoryBackend
 from headwater.streams import task as task_module
+from headwater.streams.changes import TASK, Changes
 from headwater.streams.plan import plan
 from headwater.streams.queues import RawRecord
-from headwater.streams.task import TASK, Changes, Task, TaskSpec
+from headwater.streams.task import Task, TaskSpec
 
 
 class Counting:

@@ -1,0 +1,87 @@
+"""What a task's commit writes and a restart reads back. It owns the rows a task keeps of itself, beside its stores',
+in the reserved store `TASK` of its back end:
+
+| key | row |
+|---|---|
+| `offset` 00 topic 00 partition | the next offset to read, as decimal text |
+| `memory` 00 name | pickled: a node's memory, a store's, the times, the punctuators, a processor's attributes |
+
+Memory is pickled since it keeps tuples, sets and named tuples apart, which JSON and MessagePack do not. It is read back
+only by the application that wrote it; a row that another wrote is not safe to load.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.dsl.topology import StoreSpec
+from headwater.state.backend import Backend
+from headwater.streams.context import Output
+from headwater.streams.stores import Store, open_store
+
+__all__ = ["NOTHING", "TASK", "Changes", "committed_store", "memory_key", "pickled", "read_committed"]
+
+TASK = "|task"
+
+
+@dataclass
+class Changes:
+    """What a commit must write, all or nothing: rows, the task's own rows, results, and the offsets reached."""
+
+    rows: dict[str, dict[bytes, bytes | None]]
+    memory: dict[bytes, bytes | None]
+    offsets: dict[tuple[str, int], int]
+    outputs: list[Output] = field(default_factory=list)
+
+    def batch(self) -> dict[str, dict[bytes, bytes | None]]:
+        """What belongs into the task's back end, in one atomic write."""
+        own = dict(self.memory)
+        for (topic, partition), offset in self.offsets.items():
+            own[_offset_key(topic, partition)] = b"%d" % offset
+        batch = {store: rows for store, rows in self.rows.items() if rows}
+        if own:
+            batch[TASK] = own
+        return batch
+
+
+def _offset_key(topic: str, partition: int) -> bytes:
+    return b"offset\0%s\0%d" % (topic.encode(), partition)
+
+
+def pickled(memory: Mapping[str, Any]) -> bytes:
+    """A memory as the bytes of its row."""
+    return pickle.dumps(dict(memory), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+NOTHING = pickled({})
+
+
+def committed_store(spec: StoreSpec, backend: Backend) -> Store:
+    """A store as it was committed last, apart from what its task is doing now; not to be written to."""
+    store = open_store(spec, backend)
+    (memory,) = backend.get_many(TASK, [memory_key(f"store {spec.name}")])
+    if memory is not None:
+        store.remember(pickle.loads(memory)["memory"])
+    return store
+
+
+def memory_key(name: str) -> bytes:
+    """Where the memory of this name is kept."""
+    return b"memory\0" + name.encode()
+
+
+def read_committed(backend: Backend) -> tuple[dict[tuple[str, int], int], dict[str, dict[str, Any]]]:
+    """The offsets and memories that were committed."""
+    offsets: dict[tuple[str, int], int] = {}
+    memories: dict[str, dict[str, Any]] = {}
+    for key, data in backend.scan(TASK, b"", None):
+        kind, name = key.split(b"\0", 1)
+        if kind == b"offset":
+            topic, partition = name.rsplit(b"\0", 1)
+            offsets[topic.decode(), int(partition)] = int(data)
+        else:
+            memories[name.decode()] = pickle.loads(data)
+    return offsets, memories
