@@ -100,8 +100,9 @@ class Admin:
     ) -> None:
         """Make a topic; with `exist_ok` one that is there already stays as it is.
 
-        Records are kept for 7 days, or as long as `retention` says, None without limit. With `compact` the last record
-        of each key is kept, for ever unless a retention is given too.
+        Records are kept for 7 days after they were written (after their timestamp, if that is later), or as long as
+        `retention` says, None without limit. With `compact` the last record of each key is kept, for ever unless a
+        retention is given too.
 
         >>> from tempfile import TemporaryDirectory
         >>> from headwater import Admin

@@ -22,7 +22,7 @@ from headwater.errors import StreamsError
 from headwater.state.log.errors import StorageError
 from headwater.streams.metrics import collect
 from headwater.streams.queries import StoreView
-from headwater.streams.worker import Clock, SystemClock, Worker
+from headwater.streams.worker import Clock, SystemClock, TopicsChanged, Worker
 
 __all__ = ["App", "State"]
 
@@ -91,6 +91,9 @@ class App:
 
     def start(self) -> App:
         """Start the worker's thread; returns when it runs, or raises what kept it from running."""
+        state = self._state
+        if state != "created":
+            raise StreamsError(f"the application is {state}: an App is started once, make a new one")
         self._thread.start()
         with self._changed:
             self._changed.wait_for(lambda: self._state not in ("created", "starting", "restarting"))
@@ -171,6 +174,11 @@ class App:
                 self._enter("stopping")
                 worker.commit()
                 self._last = collect(worker, self)
+                worker.close()
+                self._worker = None
+            except TopicsChanged as changed:
+                log.warning("%s; starting again with as many tasks", changed)
+                assert worker is not None
                 worker.close()
                 self._worker = None
             except BaseException as fault:

@@ -63,8 +63,8 @@ class Connection(Protocol):
         """Finish what an earlier owner of the task began, before anything is read for it."""
         ...
 
-    def begin(self, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
-        """Where to read from: the committed offset, or what the reset policy says if there is none in range."""
+    def begin(self, task_id: str, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
+        """Where a task reads from: its committed offset, or what the reset policy says if there is none in range."""
         ...
 
     def read(self, topic: str, partition: int, offset: int, limit: int) -> list[RawRecord]:

@@ -11,6 +11,9 @@ A task's commit goes through its own database, step by step:
 A crash before 2 has changed nothing. After 2, the task's next owner finds the outbox and goes on with 3 before it reads
 anything; the log drops entries it already has. So nothing is lost or doubled, whatever the moment.
 
+The outbox's store also keeps the last sequence of each output partition, and the id of each topic an offset was
+committed of: a topic that was deleted and made anew is another one.
+
 At least once skips the outbox: outputs are appended first, then rows and offsets are written; a crash in between
 repeats the outputs.
 """
@@ -83,6 +86,9 @@ class LogConnection:
         self._turns: dict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._sequences: dict[str, dict[Place, int]] = {}
         self._forgotten: dict[str, list[bytes]] = {}
+        # The ids of the topics whose offsets a task has committed, and of those there are now.
+        self._ids: dict[str, dict[str, str]] = {}
+        self._topic_ids: dict[str, str] = {}
         self._internal: set[str] = set()
         self._purged: dict[Place, int] = {}
         self._closing = threading.Event()
@@ -123,16 +129,34 @@ class LogConnection:
             found = self._partitions[topic, partition] = self._log.partition(topic, partition)
         return found
 
-    def begin(self, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
+    def begin(self, task_id: str, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
         there = self._partition(topic, partition)
+        known = self._ids.get(task_id, {}).get(topic)
+        if committed is not None and known not in (None, self._id(topic)):
+            log.warning("%s has been deleted and made anew: its records are read from where reset= says", topic)
+            committed = None
         if committed is not None and there.start <= committed <= there.end:
             return committed
+        if committed is not None and committed < there.start:
+            log.warning(
+                "%s-%d: %d records were deleted before they were processed (retention, or log delete-records)",
+                topic,
+                partition,
+                there.start - committed,
+            )
         if reset == "none":
             what = "there is no committed offset" if committed is None else f"offset {committed} is no longer there"
             raise StreamsError(
                 f"{topic}-{partition}: {what} and reset='none' forbids to choose one: reset the application's offsets"
             )
         return there.end if reset == "latest" else there.start
+
+    def _id(self, topic: str) -> str:
+        """What tells a topic from another one that had its name before."""
+        found = self._topic_ids.get(topic)
+        if found is None:
+            found = self._topic_ids[topic] = self._log.topic(topic).id
+        return found
 
     def read(self, topic: str, partition: int, offset: int, limit: int) -> list[RawRecord]:
         try:
@@ -167,8 +191,12 @@ class LogConnection:
     def recover(self, task_id: str, backend: Backend) -> None:
         sequences: dict[Place, int] = {}
         pending: list[tuple[bytes, Place, int, bytes]] = []
+        ids = self._ids[task_id] = {}
         for key, row in backend.scan(OUTBOX, b"", None):
             kind, name = key.split(b"\0", 1)
+            if kind == b"topic":
+                ids[name.decode()] = row.decode()
+                continue
             topic, partition, *rest = name.split(b"\0")
             place = topic.decode(), int(partition)
             if kind == b"sequence":
@@ -208,6 +236,7 @@ class LogConnection:
         for commit, outputs in routed:
             batch = commit.changes.batch()
             own: dict[bytes, bytes | None] = dict.fromkeys(self._forgotten.pop(commit.task_id, ()))
+            own |= self._new_ids(commit)
             sequences, keys = self._sequences[commit.task_id], []
             for place, records in outputs.items():
                 if place not in sequences:
@@ -248,9 +277,19 @@ class LogConnection:
         self._at("after-sync")
         for commit, _ in routed:
             self._at("before-write")
-            if batch := commit.changes.batch():
+            batch = commit.changes.batch()
+            if ids := self._new_ids(commit):
+                batch[OUTBOX] = ids
+            if batch:
                 commit.backend.write(batch)
             self._at("after-write")
+
+    def _new_ids(self, commit: TaskCommit) -> dict[bytes, bytes | None]:
+        """Rows that say of which topics the offsets in this commit are, as far as they are not there yet."""
+        known = self._ids[commit.task_id]
+        new = {topic: self._id(topic) for topic, _ in commit.changes.offsets if known.get(topic) != self._id(topic)}
+        known.update(new)
+        return {b"topic\0" + topic.encode(): topic_id.encode() for topic, topic_id in new.items()}
 
     def _append(self, task_id: str, place: Place, sequence: int, records: list[Any]) -> None:
         self._at("before-append")

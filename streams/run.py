@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import signal
 import threading
 from collections.abc import Callable
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
-from headwater.state.log import Log
 from headwater.streams.app import App, State
-from headwater.streams.broker import log_directory
+from headwater.streams.broker import log_directory, open_log
 from headwater.streams.log_connection import LogConnection, member_name
 from headwater.streams.sockets import SOCKETS, serving
 from headwater.streams.worker import READ, Clock, Worker
 
 __all__ = ["open_app", "run", "state_directory"]
 
+
+_log = logging.getLogger("headwater")
 
 # A file in an application's directory while it is reset.
 INTERRUPTED_RESET = "resetting"
@@ -53,18 +55,33 @@ def open_app(
     def make(clock: Clock) -> Worker:
         if (directory / INTERRUPTED_RESET).exists():
             raise StreamsError(f"a reset of {config.app_id!r} was interrupted: run `headwater reset` again")
-        log = Log.open(log_directory(broker))
+        described, log = topology.describe(), open_log(broker, create=False)
         connection = LogConnection(
-            log, config.app_id, member_name(), topology.describe(), exactly_once=config.exactly_once, at=at
+            log, config.app_id, member_name(), described, exactly_once=config.exactly_once, at=at
         )
         try:
+            _note_topology(directory, described)
             return Worker(topology, config, connection, directory / "tasks", clock, at_once)
         except BaseException:
             connection.close()
             raise
 
-    beside = partial(serving, directory=directory / SOCKETS)
+    def beside(app: App) -> AbstractContextManager[None]:
+        # Asked first, so that nothing is made where there is no log.
+        open_log(broker, create=False).close()
+        return serving(app, directory / SOCKETS)
+
     return App(make, topology, clock=clock, on_state=on_state, beside=beside)
+
+
+def _note_topology(directory: Path, described: str) -> None:
+    """Keep what the application looks like, and say so when it has changed since it last ran."""
+    note = directory / "topology.txt"
+    before = note.read_text() if note.exists() else described
+    if before != described:
+        _log.warning("the topology has changed since it last ran; state and offsets in %s are taken over", directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    note.write_text(described)
 
 
 def run(

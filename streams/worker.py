@@ -16,7 +16,7 @@ from typing import Protocol
 
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Sink, Source, Topology
-from headwater.errors import TopologyError
+from headwater.errors import StreamsError, TopologyError
 from headwater.state.memory import MemoryBackend
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import Changes
@@ -36,6 +36,9 @@ LOW = 2_000
 _topic = itemgetter(0)
 # How often, in milliseconds, a worker looks whether tasks have moved.
 LOOK_MS = 500
+# How long, about, a task may work before others have their turn, and with how many records it begins.
+SLICE_SECONDS = 0.05
+FIRST_SLICE = 250
 
 
 class Clock(Protocol):
@@ -60,6 +63,10 @@ class SystemClock:
         time.sleep(seconds)
 
 
+class TopicsChanged(StreamsError):
+    """The plan no longer fits the topics: a worker must be made anew."""
+
+
 @dataclass
 class RunningTask:
     """A task with its back end, and how far its inputs have been read."""
@@ -68,6 +75,7 @@ class RunningTask:
     task: Task
     backend: RocksBackend
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    slice: int = FIRST_SLICE  # how many records are processed at once
     touched: bool = False  # something has happened since the last commit
     # What is counted: records processed, and by input read; rows by store, and results by topic; commits.
     processed: int = 0
@@ -114,9 +122,10 @@ class Worker:
         self.commits = 0
         self.commit_time = Meter()
         self.departed = 0  # records of tasks that have moved away
-        self._at_once = at_once  # how many records of a task between two looks at the clock
+        self._at_once = at_once  # the most records of a task between two looks at the clock
         self._connection = connection
         self._directory = directory
+        self._names_topics = any(isinstance(n, Sink) and callable(n.topic) for n in topology.nodes.values())
         self._topics = connection.topics()
         self.plan = self._prepare()
         self._specs = {spec.task_id: spec for spec in self.plan.tasks}
@@ -180,8 +189,19 @@ class Worker:
 
     # ---- tasks come and go -------------------------------------------------------------------------------------
 
+    def _check_topics(self) -> None:
+        """Raise TopicsChanged when an input has other partitions than the plan was made for, or a new topic matches."""
+        now = self._connection.topics()
+        sources = self.topology.sources()
+        read = {topic for source in sources for topic in self._topics_of(source)}
+        matching = {topic for s in sources if s.pattern for topic in now if s.pattern.fullmatch(topic)}
+        changed = sorted(t for t in read | matching if t in now and now[t] != self._topics.get(t))
+        if changed:
+            raise TopicsChanged(f"the partitions of {', '.join(changed)} have changed")
+
     def rebalance(self) -> bool:
         """Give up tasks that are no longer this worker's and start those that are; whether any moved."""
+        self._check_topics()
         wanted = self._connection.assigned(sorted(self._specs))
         leaving = [task_id for task_id in self.tasks if task_id not in wanted]
         if leaving:
@@ -209,7 +229,9 @@ class Worker:
         try:
             self._connection.recover(task_id, backend)
             task = Task(spec, backend, self.partitions_of, self._global_stores(), now=self.clock.now())
-            running = RunningTask(spec, task, backend, committed_at=self.clock.now())
+            running = RunningTask(
+                spec, task, backend, slice=min(FIRST_SLICE, self._at_once), committed_at=self.clock.now()
+            )
             self._find_inputs(running)
         except BaseException:
             backend.close()
@@ -224,7 +246,9 @@ class Worker:
             if (topic, partition) not in running.positions:
                 committed = running.task.offsets.get((topic, partition))
                 reset = self._reset_of(topic)
-                running.positions[topic, partition] = self._connection.begin(topic, partition, committed, reset)
+                running.positions[topic, partition] = self._connection.begin(
+                    running.spec.task_id, topic, partition, committed, reset
+                )
                 running.task.open_input(topic, partition)
 
     def _inputs_of(self, spec: TaskSpec) -> Iterable[tuple[str, int]]:
@@ -266,7 +290,9 @@ class Worker:
         self._global_backend = MemoryBackend(spec.backend_stores())
         self.global_task = Task(spec, self._global_backend, self.partitions_of, now=self.clock.now())
         for topic, partition in self._inputs_of(spec):
-            self._global_positions[topic, partition] = self._connection.begin(topic, partition, None, "earliest")
+            self._global_positions[topic, partition] = self._connection.begin(
+                spec.task_id, topic, partition, None, "earliest"
+            )
         while self._update_global():
             pass
 
@@ -303,7 +329,7 @@ class Worker:
         wants_commit = False
         for running in self.tasks.values():
             busy = self._read(running) or busy
-            done = running.task.process(self._at_once, now)
+            done = self._process(running, now)
             if running.task.punctuate(now) or done:
                 running.touched = True
             if done:
@@ -314,6 +340,17 @@ class Worker:
         if wants_commit or not 0 <= now - self._committed_at < self.config.commit_interval_ms:
             busy = self.commit() or busy
         return busy
+
+    def _process(self, running: RunningTask, now: int) -> int:
+        """Process a slice of a task's records: so many that stop, commit and queries need not wait long for it."""
+        began = time.perf_counter()
+        done = running.task.process(running.slice, now)
+        took = time.perf_counter() - began
+        if took > SLICE_SECONDS:
+            running.slice = max(1, running.slice // 2)
+        elif done == running.slice:
+            running.slice = min(2 * running.slice, self._at_once)
+        return done
 
     def _read(self, running: RunningTask) -> bool:
         """Fill the inputs that run low; an input that is not at its end holds the others up, so that none overtakes."""
@@ -328,7 +365,7 @@ class Worker:
                 running.positions[topic, partition] = records[-1][4] + 1
                 running.read[topic, partition] += len(records)
                 task.feed(topic, partition, records)
-            task.caught_up(topic, partition, len(records) < READ)
+            task.caught_up(topic, partition, not records)
         return any_read
 
     def commit(self) -> bool:
@@ -338,6 +375,9 @@ class Worker:
         if not touched:
             return False
         commits = [TaskCommit(r.spec.task_id, r.backend, r.task.commit()) for r in touched]
+        if self._names_topics:
+            for topic in {output[0] for commit in commits for output in commit.changes.outputs}:
+                self.partitions_of(topic)
         self._connection.commit(commits)
         now = self.clock.now()
         self.commits += 1

@@ -26,7 +26,7 @@ import msgspec
 
 from headwater.errors import StreamsError
 from headwater.state.log import documents
-from headwater.state.log.errors import TopicExists, UnknownTopic, storing
+from headwater.state.log.errors import CorruptLog, TopicExists, UnknownTopic, storing
 from headwater.state.log.files import REAL_FILES, Files
 from headwater.state.log.groups import Group, group_names
 from headwater.state.log.manifest import make_partition
@@ -241,13 +241,23 @@ class Log:
         return Group(self, name)
 
     def maintain(self, now: int | None = None) -> None:
-        """Delete and compact what the topics' settings say, in every partition that nobody else is cleaning."""
+        """Delete and compact what the topics' settings say, in every partition that nobody else is cleaning.
+
+        By the real clock (no `now`), records are kept for the retention since they were written, or since their
+        timestamp if that is later.
+        """
         moment = int(time.time() * 1000) if now is None else now
+        fault: StreamsError | None = None
         for info in self.topics():
             for number in range(info.partitions):
                 try:
                     with self.partition(info.name, number) as partition:
-                        partition.maintain(moment)
+                        partition.maintain(moment, by_writing=now is None)
                 except UnknownTopic:
                     # Deleted since the topics were listed.
                     break
+                except CorruptLog as damage:
+                    # The others are seen to first.
+                    fault = fault or damage
+        if fault is not None:
+            raise fault

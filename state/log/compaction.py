@@ -52,8 +52,12 @@ def delete_before(chain: Chain, offset: int) -> None:
         _drop(chain, manifest, offset, sum((segment.end or 0) <= offset for segment in manifest.closed))
 
 
-def apply_retention(chain: Chain, now: int) -> None:
-    """Delete the oldest segments as long as all records in them are too old, or the partition stays large enough."""
+def apply_retention(chain: Chain, now: int, *, by_writing: bool = False) -> None:
+    """Delete the oldest segments as long as all records in them are too old, or the partition stays large enough.
+
+    A record's age counts from its timestamp; with `by_writing`, from when it was written if that is later: else a
+    backfill of old events would be gone before anybody has read it.
+    """
     with chain.changing("apply retention") as manifest:
         config, tail = chain.config, chain.catch_up()
         if not config.delete:
@@ -62,18 +66,31 @@ def apply_retention(chain: Chain, now: int) -> None:
         size = sum(segment.size for segment in manifest.closed) + tail.position
         count = 0
         for segment in manifest.closed:
-            too_old = oldest is not None and (segment.max_timestamp is None or segment.max_timestamp < oldest)
+            too_old = (
+                oldest is not None
+                and (segment.max_timestamp is None or segment.max_timestamp < oldest)
+                and (not by_writing or _written_before(chain, segment, oldest))
+            )
             too_large = config.retention_bytes is not None and size - segment.size >= config.retention_bytes
             if not too_old and not too_large:
                 break
             count += 1
             size -= segment.size
         else:
-            if oldest is not None and tail.max_timestamp is not None and tail.max_timestamp < oldest:
+            if (
+                oldest is not None
+                and tail.max_timestamp is not None
+                and tail.max_timestamp < oldest
+                and (not by_writing or _written_before(chain, manifest.active, oldest))
+            ):
                 manifest = chain.roll()
                 count += 1
         if count:
             _drop(chain, manifest, manifest.segments[count].base, count)
+
+
+def _written_before(chain: Chain, segment: Segment, time: int) -> bool:
+    return chain.files.written_at(chain.directory / segment.name) < time
 
 
 def _drop(chain: Chain, manifest: Manifest, start: int, count: int) -> None:
@@ -96,9 +113,9 @@ def _remove(chain: Chain, segments: tuple[Segment, ...]) -> None:
         chain.files.remove(chain.directory / segment.index_name)
 
 
-def maintain(chain: Chain, now: int) -> None:
+def maintain(chain: Chain, now: int, *, by_writing: bool = False) -> None:
     """Do what the topic's settings say; compact only if that is worth rewriting what is there."""
-    apply_retention(chain, now)
+    apply_retention(chain, now, by_writing=by_writing)
     if chain.config.compact:
         with chain.changing("compact") as manifest:
             manifest = _close_if_old(chain, manifest, now)

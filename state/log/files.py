@@ -101,6 +101,10 @@ class Files:
     def unlock(self, fd: int) -> None:
         flock(fd, LOCK_UN)
 
+    def written_at(self, path: Path) -> int:
+        """Return when the file was last written to, in milliseconds."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
     def same(self, fd: int, path: Path) -> bool:
         """Say whether the path still names the open file."""
         try:

@@ -284,9 +284,12 @@ class Partition:
         """Keep the last record of each key in the closed segments; False if another process is at it already."""
         return compaction.compact(self._chain, now)
 
-    def maintain(self, now: int) -> None:
-        """Apply retention, and compact if the topic is compacted and enough has come since the last time."""
-        compaction.maintain(self._chain, now)
+    def maintain(self, now: int, *, by_writing: bool = False) -> None:
+        """Apply retention, and compact if the topic is compacted and enough has come since the last time.
+
+        With `by_writing`, a record is not too old before it has been there for the retention.
+        """
+        compaction.maintain(self._chain, now, by_writing=by_writing)
 
     # Looking inside
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,13 @@ def test_records_are_deleted_before_an_offset(orders: Command) -> None:
     assert "no 5" in orders("log", "delete-records", "orders", "--partition", "5", "--before", "1").err
 
 
-def test_maintenance_frees_what_is_too_old(headwater: Command) -> None:
+def test_maintenance_frees_what_is_too_old(headwater: Command, folder: Path) -> None:
     headwater("topics", "create", "orders", "--retention", "1d", "--segment-bytes", "200")
     for _ in range(3):
         headwater("produce", "orders", "--timestamp", "1000", stdin=b"x" * 150 + b"\n")
+    assert headwater("log", "maintain", "--json").json["freed_bytes"] == 0, "they were written only now"
+    for file in (folder / ".headwater" / "topics" / "orders" / "0").glob("*.log"):
+        os.utime(file, (1, 1))
     result = headwater("log", "maintain", "--json")
     assert result.code == 0
     assert result.json["freed_bytes"] > 150

@@ -113,6 +113,11 @@ def test_a_status_line_on_a_terminal(folder: Path) -> None:
 
 def test_a_missing_topic(folder: Path, headwater: Command) -> None:
     found = headwater("run", write(folder))
+    assert (found.code, found.out) == (1, b"")
+    assert f"There is no log in {folder}" in found.err
+    assert not (folder / ".headwater").exists()
+    headwater("topics", "create", "other")
+    found = headwater("run", write(folder))
     assert found.code == 1
     assert found.err.count("\n") == 1
     assert "topic 'words' of source" in found.err

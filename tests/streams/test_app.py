@@ -207,7 +207,7 @@ def test_a_function_that_raises_stops_it_and_says_where(place: Place) -> None:
 
 
 def test_what_keeps_it_from_starting_is_raised_by_start(tmp_path: Path) -> None:
-    app = Place(tmp_path, topics=()).app()
+    app = Place(tmp_path, topics=("other",)).app()
     with pytest.raises(StreamsError, match="headwater topics create in"):
         app.start()
 

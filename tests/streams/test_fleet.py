@@ -107,6 +107,6 @@ def test_all_stop_when_one_fails_for_good(place: Place) -> None:
 
 
 def test_what_keeps_a_worker_from_starting_is_raised(tmp_path: Path) -> None:
-    place = Place(tmp_path, topics=())
+    place = Place(tmp_path, topics=("other",))
     with fleet(place, 1) as workers, pytest.raises(StreamsError, match=r"topic 'in' .* does not exist"):
         watch(workers)

@@ -1,0 +1,125 @@
+"""A worker whose topics change under it, whose functions are slow, and whose sinks name topics as they go."""
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from headwater import Admin, Producer, StreamsBuilder, StreamsError, Topology
+from headwater.state.log import Log
+from tests.streams.apps import Place, counting, until
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(tmp_path)
+    place.send("a", "a", "b")
+    with place.app() as app:
+        app.wait_idle()
+    Admin(place.broker).delete_topic("in")
+    Admin(place.broker).create_topic("in")
+    place.send("a", "c", "c", "c", "c")
+    with caplog.at_level(logging.WARNING, logger="headwater"), place.app() as app:
+        app.wait_idle()
+        assert dict(app.store("counts").all()) == {"a": 3, "b": 1, "c": 4}
+    assert "made anew" in caplog.text
+
+
+def test_new_partitions_of_an_input_are_read_at_once(tmp_path: Path) -> None:
+    place = Place(tmp_path, partitions=2)
+    with place.app() as app:
+        app.wait_idle()
+        Admin(place.broker).alter_topic("in", partitions=4)
+        with Producer(place.broker) as producer:
+            for partition in range(4):
+                producer.send("in", key=f"k{partition}", value='"x"', partition=partition)
+        until(lambda: len(place.out()) == 4)
+        assert app.state == "running"
+
+
+def test_new_partitions_under_a_repartition_stop_the_application_by_name(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by(lambda key, value: value, name="by-value").count(store="counts")
+    place = Place(tmp_path, partitions=2)
+    app = place.app(builder.build()).start()
+    app.wait_idle()
+    Admin(place.broker).alter_topic("in", partitions=4)
+    with pytest.raises(StreamsError, match=r"app-by-value-repartition.* has 2 partitions"):
+        app.join()
+
+
+def test_records_deleted_before_they_were_read_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(tmp_path)
+    place.send("a")
+    with place.app() as app:
+        app.wait_idle()
+    place.send("b", "b", "b")
+    with Log.open(tmp_path) as log, log.partition("in", 0) as partition:
+        partition.delete_before(3)
+    with caplog.at_level(logging.WARNING, logger="headwater"), place.app() as app:
+        app.wait_idle()
+    assert "in-0: 2 records were deleted before they were processed" in caplog.text
+
+
+def test_old_events_are_kept_as_long_as_new_ones(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.send("a", at=1_000)
+    with Log.open(tmp_path) as log, log.partition("in", 0) as partition:
+        log.maintain()
+        assert (partition.start, partition.end) == (0, 1)
+        month_ago = time.time() - 30 * 86_400
+        for file in partition.directory.glob("*.log"):
+            os.utime(file, (month_ago, month_ago))
+        log.maintain()
+        assert (partition.start, partition.end) == (1, 1)
+
+
+def slow() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").map_values(lambda value: time.sleep(0.02) or value).to("out")
+    return builder.build()
+
+
+def test_a_slow_function_holds_up_neither_commits_nor_the_stop(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.send(*["k"] * 1_000)
+    with place.app(slow()):
+        until(lambda: place.out())
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    assert 0 < len(place.out()) < 1_000
+
+
+def test_topics_that_a_function_names_are_made(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to(lambda key, value, context: f"to-{key}")
+    place = Place(tmp_path)
+    place.send("a", "b")
+    with place.app(builder.build()) as app:
+        app.wait_idle()
+        assert len(place.out("to-a")) == len(place.out("to-b")) == 1
+
+
+def test_a_changed_topology_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(tmp_path)
+    with place.app():
+        pass
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().count(store="counts").to_stream().to("elsewhere")
+    with caplog.at_level(logging.WARNING, logger="headwater"), place.app(builder.build()):
+        pass
+    assert "the topology has changed" in caplog.text
+
+
+def test_an_app_is_started_once_and_makes_no_log(tmp_path: Path) -> None:
+    place = Place(tmp_path / "log")
+    app = place.app()
+    with app, pytest.raises(StreamsError, match="started once"):
+        app.start()
+    nowhere = tmp_path / "nowhere"
+    place.broker, place.folder = f"log://{nowhere}", nowhere
+    with pytest.raises(StreamsError, match="no log"):
+        place.app(counting()).start()
+    assert not (nowhere / "topics").exists()
+    assert not (nowhere / "log").exists()
