@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, overload
 
 from headwater.dsl import ops
@@ -147,7 +148,7 @@ class CogroupedKStream(CamelCase):
         for number, (grouped, f) in enumerate(self._groups.items()):
             step = drawing.suffixed(name, f"-cogroup-agg-{number}", _AGGREGATE)
             drawing.check(step, f, 3)
-            table = AggregateTable(spec, lambda store, send_old, f=f: make(f, store, send_old))  # type: ignore[misc]
+            table = AggregateTable(spec, partial(make, f))
             node = TableNode(step, table)
             node.output_versioned, node.grace_ms = output_versioned, grace_ms
             drawing.add(self._parents[grouped], node)

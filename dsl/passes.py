@@ -73,6 +73,11 @@ def find_above(node: GraphNode, wanted: Callable[[GraphNode], bool]) -> GraphNod
     return None
 
 
+def _child_above(node: GraphNode, parent: GraphNode) -> GraphNode | None:
+    """The parent's own child on the way up from a node to it; None if the way does not lead there."""
+    return find_above(node, lambda above: parent in above.parents)
+
+
 def _key_changer(repartition: GraphNode) -> GraphNode | None:
     """The key-changing step above a repartition, unless a value-changing one lies between."""
     first = find_above(repartition, lambda n: n.key_changing or n.value_changing)
@@ -131,7 +136,7 @@ def merge_repartition_topics(graph: Graph) -> None:
         merged.value = next((r.value for r in repartitions if r.value is not None), None)
         merged.priority = changer.priority
         for old in repartitions:
-            below = find_above(old, lambda n, changer=changer: changer in n.parents)  # type: ignore[misc]
+            below = _child_above(old, changer)
             assert below is not None
             merged.add_child(below)
             changer.remove_child(below)
@@ -158,8 +163,8 @@ def _move_below_merges(graph: Graph) -> None:
         changers = [
             changer
             for changer, repartitions in graph.key_changers.items()
-            if all(find_above(r, lambda n: merge in n.parents) is not None for r in repartitions)  # noqa: B023
-            and find_above(merge, lambda n: changer in n.parents) is not None  # noqa: B023
+            if all(_child_above(repartition, merge) is not None for repartition in repartitions)
+            and _child_above(merge, changer) is not None
         ]
         together = [r for changer in changers for r in graph.key_changers[changer]]
         replaced.extend(changers)

@@ -456,7 +456,10 @@ class TopologyTestDriver(CamelCase):
         42
         """
         topology = self._topology
-        now = lambda: self.now  # noqa: E731
+
+        def now() -> int:
+            return self.now
+
         if name in topology.global_stores:
             return public(topology.global_stores[name], [self._global_stores()[name]], now, True)
         parts = [running.task.stores[name] for running in self._tasks if name in running.task.stores]
