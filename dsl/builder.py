@@ -14,7 +14,6 @@ from headwater.dsl.drawing import Drawing
 from headwater.dsl.graph import (
     GlobalStoreNode,
     SourceNode,
-    StoreNode,
     TableSourceNode,
 )
 from headwater.dsl.ops import Process
@@ -179,9 +178,9 @@ class StreamsBuilder(CamelCase):
         ...     driver.store("last").get("k")
         1
         """
-        store = self._drawing.collect(lambda: plain_store(spec, self._drawing.default_key, self._drawing.default_value))
-        if store is not None:
-            self._drawing.add(self._drawing.root, StoreNode(store))
+        if not isinstance(spec, StoreDescription):
+            raise TopologyError([f"add_store() takes a store description such as KeyValue('name'), not {spec!r}"])
+        self._drawing.shared_store(spec)
         return self
 
     def add_global_store(

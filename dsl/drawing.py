@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.dsl import callables
-from headwater.dsl.graph import GraphNode, RepartitionNode, Root
+from headwater.dsl.graph import GraphNode, RepartitionNode, Root, StoreNode
 from headwater.dsl.passes import PASSES, Graph
 from headwater.dsl.serde import Serde, serde_fault
 from headwater.dsl.stores import Session, StoreDescription, Versioned, Window
-from headwater.dsl.topology import StoreSpec, Topology
+from headwater.dsl.topology import StoreSpec, Topology, plain_store
 from headwater.errors import TopologyError
 
 log = logging.getLogger("headwater")
@@ -229,6 +229,16 @@ class Drawing:
         if description is not None:
             key, value = description.key or key, description.value or value
         return Materialized(name, queryable, key, value, description)
+
+    def shared_store(self, store: str | StoreDescription) -> str:
+        """The name of a store that processors share; one that is described here is added."""
+        if isinstance(store, str):
+            return store
+        spec = self.collect(lambda: plain_store(store, self.default_key, self.default_value))
+        if spec is None:
+            return ""
+        self.add(self.root, StoreNode(spec))
+        return str(spec.name)
 
     def note_unnamed(self, name: str) -> None:
         """Remember a generated name that state or an internal topic hangs on."""

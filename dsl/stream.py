@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from headwater.dsl.table import GlobalKTable, KTable
 
 
+Stores = str | StoreDescription | Iterable[str | StoreDescription]
+
+
 class KStream(CamelCase):
     """A stream of records; every method returns a new stream and leaves this one as it is."""
 
@@ -545,9 +548,11 @@ class KStream(CamelCase):
     # ---- the processor API -------------------------------------------------------------------------------------
 
     def process(
-        self, supplier: Callable[[], Any], stores: str | Iterable[str] = (), *, name: str | None = None
+        self, supplier: Callable[[], Any], stores: Stores = (), *, name: str | None = None
     ) -> KStream:
-        """Run a processor over the records; it forwards what it likes and may touch the named stores.
+        """Run a processor over the records; it forwards what it likes and may touch the stores.
+
+        These are named, if they were added by `add_store`, or described, and then added for it.
 
         >>> from headwater import Processor, StreamsBuilder, TopologyTestDriver
         >>> class Twice(Processor):
@@ -564,7 +569,7 @@ class KStream(CamelCase):
         return self._process("KSTREAM-PROCESSOR-", supplier, stores, name, fixed_key=False)
 
     def process_values(
-        self, supplier: Callable[[], Any], stores: str | Iterable[str] = (), *, name: str | None = None
+        self, supplier: Callable[[], Any], stores: Stores = (), *, name: str | None = None
     ) -> KStream:
         """Run a processor that keeps each record's key, so that nothing is repartitioned below.
 
@@ -585,13 +590,14 @@ class KStream(CamelCase):
         return self._process("KSTREAM-PROCESSVALUES-", supplier, stores, name, fixed_key=True)
 
     def _process(
-        self, prefix: str, supplier: Callable[[], Any], stores: str | Iterable[str], name: str | None, fixed_key: bool
+        self, prefix: str, supplier: Callable[[], Any], stores: Stores, name: str | None, fixed_key: bool
     ) -> KStream:
-        stores = (stores,) if isinstance(stores, str) else tuple(stores)
+        given = (stores,) if isinstance(stores, str | StoreDescription) else tuple(stores)
+        names = tuple(self._drawing.shared_store(store) for store in given)
         # Kafka Streams burns no number for a named process().
         name = name if name is not None else self._drawing.new_name(prefix)
         self._drawing.check_supplier(name, supplier)
-        node = StepNode(name, ops.Process(supplier, fixed_key, stores), connect=stores)
+        node = StepNode(name, ops.Process(supplier, fixed_key, names), connect=names)
         self._drawing.add(self._node, node)
         key = self._key if fixed_key else None
         return KStream(self._drawing, node, name, key, None, self._sources, self._repartition or not fixed_key)

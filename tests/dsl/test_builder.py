@@ -166,6 +166,7 @@ def test_faults(build: Any, part: str) -> None:
         (lambda b: b.table("a", store=Window("w")), "KeyValue or Versioned"),
         (lambda b: b.table("a").join(b.table("b"), max, partitioner=max), "foreign_key="),
         (lambda b: b.stream(5), "a topic, several or a pattern"),
+        (lambda b: b.add_store("k"), "takes a store description"),
         (lambda b: b.stream("a", name=5), "must be text"),
     ],
 )
@@ -179,6 +180,12 @@ def test_a_fault_is_told_once_and_not_again_below() -> None:
     builder.stream("in").to("a", name="s")
     builder.table("in").filter(lambda k, v: v).to_stream().to("b")
     assert faults(builder).startswith("The topology has 1 fault:")
+
+
+def test_a_store_described_in_a_step_is_added_for_it() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").process(Processor, stores=[KeyValue("k"), Window("w", size=MINUTE, retention=MINUTE)])
+    assert list(builder.build().stores) == ["k", "w"]
 
 
 def test_equal_stores_added_twice_are_one() -> None:
