@@ -82,10 +82,16 @@ def die_parting(workers: Fleet, point: str, way: str) -> None:
     while not owns_tasks(workers.folder, victim):
         time.sleep(0.05)
     time.sleep(0.2)
-    if way == "another comes":
-        workers.start()
-    else:
+    if way == "asked to stop":
         victim.terminate()
+    else:
+        # A task that has had nothing to write since it came has nothing to forget: then it must move once more.
+        for _ in range(6):
+            newcomer = workers.start()
+            victim.join(3)
+            if victim.exitcode is not None:
+                break
+            workers.kill(newcomer)
     workers.died(victim)
 
 
