@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from headwater.dsl import ops
 from headwater.dsl.camel import CamelCase
+from headwater.dsl.counts import plus_one, zero
 from headwater.dsl.graph import GraphNode, RepartitionNode, TableNode
 from headwater.dsl.ops import Function, Op
 from headwater.dsl.serde import Int64, Serde
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
     from headwater.dsl.drawing import Drawing, Materialized
     from headwater.dsl.topology import StoreSpec
     from headwater.dsl.windowed import SessionWindowedKStream, WindowedKStream
-
-
-def zero() -> int:
-    """Where a count begins."""
-    return 0
-
-
-def plus_one(key: Any, value: Any, count: int) -> int:
-    """A count with one more record."""
-    return count + 1
 
 
 class KGroupedStream(CamelCase):

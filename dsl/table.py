@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headwater.dsl import ops
 from headwater.dsl.camel import CamelCase
+from headwater.dsl.counts import minus_one, plus_one, zero
 from headwater.dsl.graph import GraphNode, LazyStep, StepNode, SuppressNode, TableNode, TableRepartitionNode
 from headwater.dsl.ops import Function, Op, View
 from headwater.dsl.serde import Int64, Serde
@@ -387,7 +388,7 @@ class KGroupedTable(CamelCase):
         KTable(per-city)
         """
         materialized = self._drawing.materialized(store, "KTABLE-AGGREGATE-", self._key, Int64())
-        return self._aggregate("KTABLE-AGGREGATE-", materialized, name, _zero, _plus_one, _minus_one)
+        return self._aggregate("KTABLE-AGGREGATE-", materialized, name, zero, plus_one, minus_one)
 
     def reduce(
         self,
@@ -489,15 +490,3 @@ class GlobalKTable:
     def view(self) -> View:
         """How a join reads its rows."""
         return self._supplier.view()
-
-
-def _zero() -> int:
-    return 0
-
-
-def _plus_one(key: Any, value: Any, count: int) -> int:
-    return count + 1
-
-
-def _minus_one(key: Any, value: Any, count: int) -> int:
-    return count - 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.dsl import ops
 from headwater.dsl.camel import CamelCase
-from headwater.dsl.grouped import plus_one, zero
+from headwater.dsl.counts import plus_one, zero
 from headwater.dsl.ops import Function, Op
 from headwater.dsl.serde import Int64, Serde, SessionWindowed, TimeWindowed
 from headwater.dsl.stores import Session, StoreDescription, Window

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.dsl import ops
-from headwater.dsl.grouped import plus_one, zero
+from headwater.dsl.counts import plus_one, zero
 from headwater.dsl.records import Headers
 from headwater.dsl.serde import Int64
 from headwater.state.codec import direct_encoder
