@@ -1,46 +1,56 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench-core bench-log bench-load lock clean
+.PHONY: help venv dev jars demo test check bench-core bench-log bench-load lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+CORE := $(VENV)/.core
+DEV := $(VENV)/.dev
+JARS := $(VENV)/jars
+FETCHED := $(JARS)/.fetched
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation
+MAVEN := mvn --batch-mode --quiet --no-transfer-progress --file tests/kafka/pom.xml
 WORKERS ?= 2
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-venv: $(STAMP) ## make the virtual environment in .venv, with everything below needs
+venv: $(CORE) ## make the virtual environment in .venv with the core alone, enough for the demo
+
+dev: $(DEV) ## add to it what tests, checks and benchmarks need: Spark, the Kafka client and the tools
+
+jars: $(FETCHED) ## fetch a Kafka broker and Spark's Kafka connector for tests and benchmarks (needs Java 17 and Maven)
 
 demo: venv ## run an example topology and show its results as a table
 	$(BIN)/python -m examples.demo
 
-test: venv ## run the tests and the doctests of package, README and docs
-	$(BIN)/pytest -q -n $(WORKERS)
+test: dev jars ## run the tests and the doctests of package, README and docs
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
-check: venv ## lint (ruff), types (mypy, strict) and the rules of the house
+check: dev ## lint (ruff), types (mypy, strict) and the rules of the house
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_house.py
 
-bench-core: venv ## measure records per second through the task, beside a hand-written loop
+bench-core: dev ## measure records per second through the task, beside a hand-written loop
 	$(BIN)/python -m benchmarks.core
 
-bench-log: venv ## measure records per second into and out of the embedded log, beside a bare loop
+bench-log: dev ## measure records per second into and out of the embedded log, beside a bare loop
 	$(BIN)/python -m benchmarks.log
 
-bench-load: venv ## count ten million records over a million keys, and watch rate and memory
+bench-load: dev ## count ten million records over a million keys, and watch rate and memory
 	$(BIN)/python -m benchmarks.load
 
 lock: ## pin the newest allowed dependencies in requirements.lock (needs uv)
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --quiet \
-		--no-header --no-annotate --no-emit-index-url --output-file requirements.lock
+	uv pip compile pyproject.toml --extra dev --extra kafka --extra spark --universal --python-version 3.11 \
+		--upgrade --quiet --no-header --no-annotate --no-emit-index-url --output-file requirements.lock
 
 clean: ## remove the virtual environment, caches and build results
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamp is written last: an interrupted installation is done again.
-$(STAMP): requirements.lock pyproject.toml
+# Each stamp is written last: an interrupted installation is done again. The core alone takes its versions from the lock
+# too, as constraints.
+$(CORE): requirements.lock pyproject.toml
 	@for python in python3 python3.13 python3.12 python3.11; do \
 		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
 	done; \
@@ -48,6 +58,25 @@ $(STAMP): requirements.lock pyproject.toml
 		echo "Headwater needs Python 3.11 or newer on the PATH; python3 is: $$(python3 --version 2>&1)" >&2; exit 1; \
 	fi; \
 	$(BIN)/python -c '' 2>/dev/null || { echo "Making $(VENV) with $$($$found --version)"; $$found -m venv --clear $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --constraint requirements.lock setuptools
+	$(PIP) --constraint requirements.lock --editable .
+	@touch $@
+
+$(DEV): $(CORE)
+	$(PIP) --requirement requirements.lock
+	@touch $@
+
+$(FETCHED): tests/kafka/pom.xml | $(CORE)
+	@version=$$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	if [ "$${version:-0}" -lt 17 ]; then \
+		echo "The tests need Java 17 or newer on the PATH: install openjdk-17-jre-headless (Debian, Ubuntu)," \
+			"java-17-openjdk-headless (Fedora) or openjdk@17 (Homebrew)." >&2; exit 1; \
+	fi; \
+	if ! command -v mvn >/dev/null; then \
+		echo "The tests need Maven, which fetches a Kafka broker and Spark's Kafka connector:" \
+			"install maven (Debian, Ubuntu, Fedora, Homebrew)." >&2; exit 1; \
+	fi
+	rm -rf $(JARS)
+	$(MAVEN) --activate-profiles broker dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/broker
+	$(MAVEN) --activate-profiles spark dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/spark
 	@touch $@

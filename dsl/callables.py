@@ -7,11 +7,13 @@ import sys
 import types
 from typing import Any
 
+from headwater.dsl.expressions import Expression
+
 __all__ = ["check", "is_expression", "keyed", "place"]
 
 
 def is_expression(slot: object) -> bool:
-    """Whether a callable's slot holds a column expression instead of a callable."""
+    """Whether a callable's slot holds a column expression, in the form that steps can call."""
     return hasattr(slot, "__headwater_expression__")
 
 
@@ -65,6 +67,8 @@ def place(f: object) -> str:
     >>> place(len), place(functools.partial(int, base=2))
     ('builtins.len', 'builtins.int')
     """
+    if is_expression(f):
+        return repr(f)
     f = _innermost(f)
     if isinstance(f, types.MethodType):
         f = _innermost(f.__func__)
@@ -109,9 +113,12 @@ def _innermost(f: Any) -> Any:
 
 
 def _signature(f: object) -> inspect.Signature | None:
-    """The signature of a callable; None if it has no readable one or the slot holds an expression."""
-    if is_expression(f):
-        return None
+    """The signature of a callable; None if it has no readable one."""
+    if isinstance(f, Expression):
+        raise ValueError(
+            f"a function is needed here, but this is the expression {f!r}: write a lambda (expressions are for filter, "
+            "map_values, select, select_key, group_by, branch and the like)"
+        )
     if not callable(f):
         raise ValueError(f"a callable is needed, but this is {type(f).__name__} {f!r:.80}")
     inner = _innermost(f)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from headwater.dsl import ops
+from headwater.dsl.aggregates import Aggregate, Aggregator, PerBatchNode, TotalsSerde, over_expressions
 from headwater.dsl.camel import CamelCase
 from headwater.dsl.counts import plus_one, zero
 from headwater.dsl.graph import GraphNode, RepartitionNode, TableNode
-from headwater.dsl.ops import Function, Op
-from headwater.dsl.serde import Int64, Serde
+from headwater.dsl.ops import Emit, Function, Op
+from headwater.dsl.serde import Int64, Json, Serde
 from headwater.dsl.stores import StoreDescription
 from headwater.dsl.suppliers import AggregateTable
 from headwater.dsl.table import KTable
@@ -77,6 +79,7 @@ class KGroupedStream(CamelCase):
         """
         return self._aggregate("KSTREAM-REDUCE-", store, name, None, f, self._key, self._value)
 
+    @overload
     def aggregate(
         self,
         init: Function,
@@ -86,8 +89,35 @@ class KGroupedStream(CamelCase):
         key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
+    ) -> KTable: ...
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate,
+        store: str | StoreDescription | Aggregate | None = None,
+        key: Serde | Aggregate | None = None,
+        value: Serde | Aggregate | None = None,
+        name: str | Aggregate | None = None,
+        emit: Emit = "per-record",
+        **named: Aggregate,
+    ) -> KTable: ...
+    def aggregate(
+        self,
+        init: Any = None,
+        f: Any = None,
+        *more: Any,
+        store: Any = None,
+        key: Any = None,
+        value: Any = None,
+        name: Any = None,
+        emit: Emit = "per-record",
+        **named: Any,
     ) -> KTable:
         """The records per key, folded by `f(key, value, aggregate)` from `init()`; None deletes.
+
+        With aggregates over expressions, `aggregate(total=agg.sum(col("amount")))`, the value is a dict of those
+        fields. There `emit="per-batch"` lets a back end that works in batches emit one update per key and batch; only
+        stateless steps and a sink may follow.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
         >>> builder = StreamsBuilder()
@@ -99,6 +129,21 @@ class KGroupedStream(CamelCase):
         ...     [record.value for record in driver.output("out").read_all()]
         [[1], [1, 2]]
         """
+        options = {"store": store, "key": key, "value": value, "name": name}
+        over = over_expressions((init, f, *more), named, options, emit)
+        if over is not None:
+            aggregator, faults = over
+            return self._aggregate(
+                "KSTREAM-AGGREGATE-",
+                options["store"],
+                options["name"],
+                aggregator.init,
+                aggregator,
+                options["key"] or self._key,
+                options["value"] or Json(),
+                emit,
+                faults,
+            )
         return self._aggregate("KSTREAM-AGGREGATE-", store, name, init, f, key or self._key, value)
 
     @overload
@@ -163,24 +208,34 @@ class KGroupedStream(CamelCase):
         f: Function,
         key: Serde | None,
         value: Serde | None,
+        emit: Emit = "per-record",
+        faults: Iterable[str] = (),
     ) -> KTable:
         drawing = self._drawing
         materialized = drawing.materialized(store, prefix, key, value)
         key, value = materialized.key, materialized.value
         name = drawing.named(name, prefix)
-        self._check_functions(name, init, f)
+        self._check_functions(name, init, f, faults)
         spec = materialized.key_value(key or drawing.default_key, value or drawing.default_value)
         return self._table(
             name,
             materialized,
-            spec,
-            lambda store, send_old: ops.Aggregate(store, init, f, send_old),
+            self._stored(spec, f),
+            lambda store, send_old: ops.Aggregate(store, init, f, send_old, emit),
             key,
             value,
             output_versioned=materialized.versioned,
+            emit=emit,
         )
 
-    def _check_functions(self, step: str, init: Function | None, f: Function) -> None:
+    @staticmethod
+    def _stored(spec: StoreSpec, f: Function) -> StoreSpec:
+        """The store as it must be: an average is kept as what it is computed from."""
+        return replace(spec, value=TotalsSerde(f)) if isinstance(f, Aggregator) else spec
+
+    def _check_functions(self, step: str, init: Function | None, f: Function, faults: Iterable[str] = ()) -> None:
+        for fault in faults:
+            self._drawing.fault(step, fault)
         if init is not None:
             self._drawing.check(step, init, 0)
         self._drawing.check(step, f, 3 if init is not None else 2)
@@ -196,6 +251,7 @@ class KGroupedStream(CamelCase):
         *,
         output_versioned: bool = False,
         grace_ms: int | None = None,
+        emit: Emit = "per-record",
     ) -> KTable:
         parent, sources = self._node, self._sources
         if self._repartition:
@@ -207,7 +263,7 @@ class KGroupedStream(CamelCase):
             self._drawing.add(parent, self._repartition_node)
             parent, sources = self._repartition_node, frozenset({repartition.name})
         table = AggregateTable(spec, make)
-        node = TableNode(name, table)
+        node = PerBatchNode(name, table) if emit == "per-batch" else TableNode(name, table)
         node.output_versioned, node.grace_ms = output_versioned, grace_ms
         self._drawing.add(parent, node)
         return KTable(self._drawing, node, name, key, value, sources, table)

@@ -17,6 +17,7 @@ from headwater.dsl.suppress import Suppress
 from headwater.dsl.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 Function = Callable[..., Any]
+Emit = Literal["per-record", "per-batch"]
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,7 @@ class Aggregate(Op):
     init: Function | None
     f: Function  # (key, value, aggregate); for a reduce (aggregate, value)
     send_old: bool
+    emit: Emit = "per-record"  # "per-batch": a back end may emit one update per key and batch
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,7 @@ class TimeWindowAggregate(Op):
     f: Function
     on_close: bool
     send_old: bool
+    emit: Emit = "per-record"  # "per-batch": a back end may emit one update per key and batch
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,7 @@ class SlidingWindowAggregate(Op):
     f: Function
     on_close: bool
     send_old: bool
+    emit: Emit = "per-record"  # "per-batch": a back end may emit one update per key and batch
 
 
 @dataclass(frozen=True)
@@ -231,6 +235,7 @@ class SessionAggregate(Op):
     merge: Function | None  # (key, a, b); None with a reduce: the reducer merges
     on_close: bool
     send_old: bool
+    emit: Emit = "per-record"  # "per-batch": a back end may emit one update per key and batch
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import codecs
 import math
 import reprlib
 import struct
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -280,6 +281,7 @@ class Json(Serde):
         object.__setattr__(self, "_scalars", kept)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        _forget(self.type, set())
         return Json, (self.type,)  # the decoder cannot be pickled
 
     def __repr__(self) -> str:
@@ -320,6 +322,19 @@ class Json(Serde):
 
     def decoder(self) -> Callable[[bytes], Any]:
         return self._decode
+
+
+def _forget(kind: Any, seen: set[int]) -> None:
+    """Take away what msgspec notes on dataclasses and their kin: it cannot be pickled, and is only a cache."""
+    if id(kind) in seen:
+        return
+    seen.add(id(kind))
+    if isinstance(kind, type) and "__msgspec_cache__" in vars(kind):
+        del kind.__msgspec_cache__  # type: ignore[attr-defined]  # it is msgspec's
+        for part in typing.get_type_hints(kind).values():
+            _forget(part, seen)
+    for part in typing.get_args(kind):
+        _forget(part, seen)
 
 
 def _hides_nan(value: Any, data: bytes) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from headwater.dsl import ops
 from headwater.dsl.camel import CamelCase
+from headwater.dsl.expression_steps import as_function
+from headwater.dsl.expressions import Expression
 from headwater.dsl.graph import LazyStep, StepNode
 from headwater.dsl.ops import Function
 
@@ -28,7 +30,11 @@ class Branches(CamelCase):
         self._drawing.add(stream._node, self._node)
 
     def branch(
-        self, predicate: Function, *, name: str | None = None, to: Callable[[KStream], KStream | None] | None = None
+        self,
+        predicate: Function | Expression,
+        *,
+        name: str | None = None,
+        to: Callable[[KStream], KStream | None] | None = None,
     ) -> Branches:
         """Send the records for which `predicate(key, value)` holds, and no earlier one did, to a branch.
 
@@ -43,8 +49,9 @@ class Branches(CamelCase):
         ...     len(driver.output("high").read_all())
         1
         """
-        self._predicates.append(predicate)
-        self._drawing.check(self._name, predicate, 2)
+        condition = as_function(predicate, predicate=True)
+        self._predicates.append(condition)
+        self._drawing.check(self._name, condition, 2)
         self._add(str(len(self._predicates)) if name is None else name, to)
         return self
 

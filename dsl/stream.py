@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 from headwater.dsl import ops
 from headwater.dsl.camel import CamelCase
+from headwater.dsl.expression_steps import as_function, struct
+from headwater.dsl.expressions import Expression
 from headwater.dsl.graph import GraphNode, SinkNode, StepNode, TableNode
 from headwater.dsl.ops import Function, Op
-from headwater.dsl.serde import Serde
+from headwater.dsl.serde import Json, Serde
 from headwater.dsl.stores import StoreDescription, Window
 from headwater.dsl.suppliers import SourceTable
 from headwater.dsl.windows import JoinWindows
@@ -75,8 +77,8 @@ class KStream(CamelCase):
 
     # ---- stateless ---------------------------------------------------------------------------------------------
 
-    def filter(self, predicate: Function, *, name: str | None = None) -> KStream:
-        """Emit each record for which `predicate(key, value)` holds.
+    def filter(self, predicate: Function | Expression, *, name: str | None = None) -> KStream:
+        """Emit each record for which `predicate(key, value)`, or an expression, holds.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
         >>> builder = StreamsBuilder()
@@ -87,10 +89,10 @@ class KStream(CamelCase):
         ...     [record.key for record in driver.output("out").read_all()]
         ['b']
         """
-        make = self._checked(predicate, 2, lambda f: ops.Filter(f))
+        make = self._checked(as_function(predicate, predicate=True), 2, lambda f: ops.Filter(f))
         return self._step("KSTREAM-FILTER-", name, make, key=self._key, value=self._value)
 
-    def filter_not(self, predicate: Function, *, name: str | None = None) -> KStream:
+    def filter_not(self, predicate: Function | Expression, *, name: str | None = None) -> KStream:
         """Emit each record for which `predicate(key, value)` does not hold.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
@@ -102,7 +104,7 @@ class KStream(CamelCase):
         ...     [record.key for record in driver.output("out").read_all()]
         ['a']
         """
-        make = self._checked(predicate, 2, lambda f: ops.Filter(f, negate=True))
+        make = self._checked(as_function(predicate, predicate=True), 2, lambda f: ops.Filter(f, negate=True))
         return self._step("KSTREAM-FILTER-", name, make, key=self._key, value=self._value)
 
     def map(self, f: Function, *, name: str | None = None) -> KStream:
@@ -118,8 +120,8 @@ class KStream(CamelCase):
         """
         return self._step("KSTREAM-MAP-", name, self._checked(f, 2, ops.Map), changes_key=True)
 
-    def map_values(self, f: Function, *, name: str | None = None) -> KStream:
-        """Emit the record with `f(value)`, or `f(key, value)`, as its value.
+    def map_values(self, f: Function | Expression, *, name: str | None = None) -> KStream:
+        """Emit the record with `f(value)`, or `f(key, value)`, or an expression's result, as its value.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
         >>> builder = StreamsBuilder()
@@ -129,13 +131,67 @@ class KStream(CamelCase):
         ...     driver.output("out").read_all()
         [Record(key='a', value=42, timestamp=0, headers=())]
         """
+        function = as_function(f)
         return self._step(
             "KSTREAM-MAPVALUES-",
             name,
-            lambda step: ops.MapValues(f, self._drawing.keyed(step, f, 1)),
+            lambda step: ops.MapValues(function, self._drawing.keyed(step, function, 1)),
             key=self._key,
             changes_value=True,
         )
+
+    def select(
+        self, *columns: str | Expression, name: str | Expression | None = None, **named: Expression
+    ) -> KStream:
+        """Emit the record with a dict of exactly these fields as its value; a null value stays null.
+
+        `name=` is the step's name, unless it is an expression: then it is a field.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver, col
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").select("user", total=col("amount") * 2).to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", {"user": "ann", "amount": 21, "note": "-"}, at=0)
+        ...     driver.output("out").read_all()[0].value
+        {'user': 'ann', 'total': 42}
+        """
+        return self._select("select", columns, name, named, keep=False)
+
+    def with_columns(
+        self, *columns: str | Expression, name: str | Expression | None = None, **named: Expression
+    ) -> KStream:
+        """Emit the record with these fields added to its value, or put in place of those it has; null stays null.
+
+        `name=` is the step's name, unless it is an expression: then it is a field.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver, col
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").with_columns(total=col("amount") * 2).to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("in").send("k", {"amount": 21}, at=0)
+        ...     driver.output("out").read_all()[0].value
+        {'amount': 21, 'total': 42}
+        """
+        return self._select("with_columns", columns, name, named, keep=True)
+
+    def _select(
+        self,
+        method: str,
+        columns: tuple[str | Expression, ...],
+        name: str | Expression | None,
+        named: dict[str, Expression],
+        keep: bool,
+    ) -> KStream:
+        if isinstance(name, Expression):
+            named, name = {**named, "name": name}, None
+        f, faults = struct(method, columns, named, keep=keep)
+
+        def make(step: str) -> Op:
+            for fault in faults:
+                self._drawing.fault(step, fault)
+            return ops.MapValues(f, keyed=True)
+
+        return self._step("KSTREAM-MAPVALUES-", name, make, key=self._key, value=Json(), changes_value=True)
 
     def flat_map(self, f: Function, *, name: str | None = None) -> KStream:
         """Emit each pair of `f(key, value)`, in order.
@@ -150,7 +206,7 @@ class KStream(CamelCase):
         """
         return self._step("KSTREAM-FLATMAP-", name, self._checked(f, 2, ops.FlatMap), changes_key=True)
 
-    def flat_map_values(self, f: Function, *, name: str | None = None) -> KStream:
+    def flat_map_values(self, f: Function | Expression, *, name: str | None = None) -> KStream:
         """Emit the record once per element of `f(value)`, or `f(key, value)`, in order.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
@@ -161,16 +217,17 @@ class KStream(CamelCase):
         ...     [(record.key, record.value) for record in driver.output("out").read_all()]
         [('a', 'to'), ('a', 'be')]
         """
+        function = as_function(f)
         return self._step(
             "KSTREAM-FLATMAPVALUES-",
             name,
-            lambda step: ops.FlatMapValues(f, self._drawing.keyed(step, f, 1)),
+            lambda step: ops.FlatMapValues(function, self._drawing.keyed(step, function, 1)),
             key=self._key,
             changes_value=True,
         )
 
-    def select_key(self, f: Function, *, name: str | None = None) -> KStream:
-        """Emit the record under the key `f(key, value)`; a grouping or join below repartitions.
+    def select_key(self, f: Function | Expression, *, name: str | None = None) -> KStream:
+        """Emit the record under the key `f(key, value)`, or an expression's; a grouping or join below repartitions.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
         >>> builder = StreamsBuilder()
@@ -180,7 +237,7 @@ class KStream(CamelCase):
         ...     driver.output("out").read_all()
         [Record(key='a', value='ann', timestamp=0, headers=())]
         """
-        make = self._checked(f, 2, ops.SelectKey)
+        make = self._checked(as_function(f), 2, ops.SelectKey)
         return self._step("KSTREAM-KEY-SELECT-", name, make, value=self._value, changes_key=True)
 
     def values(self, *, name: str | None = None) -> KStream:
@@ -396,7 +453,12 @@ class KStream(CamelCase):
         )
 
     def group_by(
-        self, f: Function, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+        self,
+        f: Function | Expression,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
     ) -> KGroupedStream:
         """Group the records by `f(key, value)`, through a repartition topic; a null group key ends there, uncounted.
 
@@ -412,7 +474,11 @@ class KStream(CamelCase):
         from headwater.dsl.grouped import KGroupedStream
 
         keyed = self._step(
-            "KSTREAM-KEY-SELECT-", name, self._checked(f, 2, ops.SelectKey), value=self._value, changes_key=True
+            "KSTREAM-KEY-SELECT-",
+            name,
+            self._checked(as_function(f), 2, ops.SelectKey),
+            value=self._value,
+            changes_key=True,
         )
         value = value or self._value
         return KGroupedStream(self._drawing, keyed._node, keyed._name, key, value, self._sources, True, name)
@@ -445,7 +511,9 @@ class KStream(CamelCase):
         name: str | None = None,
     ) -> KStream: ...
     @overload
-    def join(self, other: GlobalKTable, joiner: Function, *, select: Function, name: str | None = None) -> KStream: ...
+    def join(
+        self, other: GlobalKTable, joiner: Function, *, select: Function | Expression, name: str | None = None
+    ) -> KStream: ...
     def join(self, other: Any, joiner: Function, windows: JoinWindows | None = None, **options: Any) -> KStream:
         """Emit `joiner(left, right)` for each match with a stream inside the window, a table's row or a global row.
 
@@ -466,6 +534,8 @@ class KStream(CamelCase):
         """
         from headwater.dsl.joins import join_stream
 
+        if "select" in options:
+            options["select"] = as_function(options["select"], timestamps=False)
         return join_stream(self, other, joiner, "inner", windows, **options)
 
     @overload
@@ -495,7 +565,7 @@ class KStream(CamelCase):
     ) -> KStream: ...
     @overload
     def left_join(
-        self, other: GlobalKTable, joiner: Function, *, select: Function, name: str | None = None
+        self, other: GlobalKTable, joiner: Function, *, select: Function | Expression, name: str | None = None
     ) -> KStream: ...
     def left_join(self, other: Any, joiner: Function, windows: JoinWindows | None = None, **options: Any) -> KStream:
         """Like `join`, and `joiner(left, None)` for each left record without a match.
@@ -512,6 +582,8 @@ class KStream(CamelCase):
         """
         from headwater.dsl.joins import join_stream
 
+        if "select" in options:
+            options["select"] = as_function(options["select"], timestamps=False)
         return join_stream(self, other, joiner, "left", windows, **options)
 
     def outer_join(

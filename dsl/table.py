@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.dsl import ops
 from headwater.dsl.camel import CamelCase
 from headwater.dsl.counts import minus_one, plus_one, zero
+from headwater.dsl.expression_steps import GroupFunction, as_function, struct
+from headwater.dsl.expressions import Expression
 from headwater.dsl.graph import GraphNode, LazyStep, StepNode, SuppressNode, TableNode, TableRepartitionNode
 from headwater.dsl.ops import Function, Op, View
-from headwater.dsl.serde import Int64, Serde
+from headwater.dsl.serde import Int64, Json, Serde
 from headwater.dsl.stores import StoreDescription
 from headwater.dsl.suppliers import (
     AggregateTable,
@@ -67,7 +69,7 @@ class KTable(CamelCase):
 
     def filter(
         self,
-        predicate: Function,
+        predicate: Function | Expression,
         *,
         store: str | StoreDescription | None = None,
         value: Serde | None = None,
@@ -88,7 +90,7 @@ class KTable(CamelCase):
 
     def filter_not(
         self,
-        predicate: Function,
+        predicate: Function | Expression,
         *,
         store: str | StoreDescription | None = None,
         value: Serde | None = None,
@@ -108,23 +110,24 @@ class KTable(CamelCase):
 
     def _filter(
         self,
-        predicate: Function,
+        predicate: Function | Expression,
         negate: bool,
         store: str | StoreDescription | None,
         value: Serde | None,
         name: str | None,
     ) -> KTable:
         drawing = self._drawing
+        condition = as_function(predicate, predicate=True, timestamps=False)
         settles_versions = store is not None or value is not None
         spec, value = self._result("KTABLE-FILTER-", store, value, self._value)
         name = drawing.named(name, "KTABLE-FILTER-")
-        drawing.check(name, predicate, 2)
-        table = FilterTable(self, predicate, negate, spec)
+        drawing.check(name, condition, 2)
+        table = FilterTable(self, condition, negate, spec)
         return self._derived(name, table, value, settles_versions)
 
     def map_values(
         self,
-        f: Function,
+        f: Function | Expression,
         *,
         store: str | StoreDescription | None = None,
         value: Serde | None = None,
@@ -140,14 +143,85 @@ class KTable(CamelCase):
         ...     [record.value for record in driver.output("cities").read_all()]
         ['Rome']
         """
+        return self._map(as_function(f, timestamps=False), store, value, name)
+
+    def select(
+        self,
+        *columns: str | Expression,
+        store: str | StoreDescription | Expression | None = None,
+        value: Serde | Expression | None = None,
+        name: str | Expression | None = None,
+        **named: Expression,
+    ) -> KTable:
+        """The rows with a dict of exactly these fields as their value; deletions stay deletions.
+
+        `store=`, `value=` and `name=` are those of `map_values`, unless they are expressions: then they are fields.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver, col
+        >>> builder = StreamsBuilder()
+        >>> builder.table("users").select("name", city=col("address.city")).to_stream().to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("users").send("u1", {"name": "ann", "address": {"city": "Rome"}}, at=0)
+        ...     driver.output("out").read_all()[0].value
+        {'name': 'ann', 'city': 'Rome'}
+        """
+        return self._select("select", columns, {"store": store, "value": value, "name": name}, named, keep=False)
+
+    def with_columns(
+        self,
+        *columns: str | Expression,
+        store: str | StoreDescription | Expression | None = None,
+        value: Serde | Expression | None = None,
+        name: str | Expression | None = None,
+        **named: Expression,
+    ) -> KTable:
+        """The rows with these fields added to their value, or put in place of those it has; deletions stay deletions.
+
+        `store=`, `value=` and `name=` are those of `map_values`, unless they are expressions: then they are fields.
+
+        >>> from headwater import StreamsBuilder, TopologyTestDriver, col
+        >>> builder = StreamsBuilder()
+        >>> builder.table("stock").with_columns(low=col("n") < 5).to_stream().to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input("stock").send("tea", {"n": 3}, at=0)
+        ...     driver.output("out").read_all()[0].value
+        {'n': 3, 'low': True}
+        """
+        return self._select("with_columns", columns, {"store": store, "value": value, "name": name}, named, keep=True)
+
+    def _select(
+        self,
+        method: str,
+        columns: tuple[str | Expression, ...],
+        options: dict[str, Any],
+        named: dict[str, Expression],
+        keep: bool,
+    ) -> KTable:
+        fields = {option: given for option, given in options.items() if isinstance(given, Expression)}
+        f, faults = struct(method, columns, {**named, **fields}, keep=keep)
+        as_function(Expression(f.node), timestamps=False)
+        options.update(dict.fromkeys(fields))
+        return self._map(f, **options, inherited=Json(), faults=faults)
+
+    def _map(
+        self,
+        f: Function,
+        store: str | StoreDescription | None,
+        value: Serde | None,
+        name: str | None,
+        inherited: Serde | None = None,
+        faults: Iterable[str] = (),
+    ) -> KTable:
         drawing = self._drawing
         settles_versions = store is not None or value is not None
-        spec, value = self._result("KTABLE-MAPVALUES-", store, value, None)
+        spec, value = self._result("KTABLE-MAPVALUES-", store, value, inherited)
         name = drawing.named(name, "KTABLE-MAPVALUES-")
+        for fault in faults:
+            drawing.fault(name, fault)
         table = MappedTable(self, f, drawing.keyed(name, f, 1), spec)
         return self._derived(name, table, value, settles_versions)
 
-    def to_stream(self, f: Function | None = None, *, name: str | None = None) -> KStream:
+    def to_stream(self, f: Function | Expression | None = None, *, name: str | None = None) -> KStream:
         """The table's changes as a stream, deletions as null values; with `f` under the key `f(key, value)`.
 
         >>> from headwater import StreamsBuilder, TopologyTestDriver
@@ -217,9 +291,14 @@ class KTable(CamelCase):
         return grace or 0
 
     def group_by(
-        self, f: Function, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+        self,
+        f: Function | Expression,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
     ) -> KGroupedTable:
-        """Group the rows anew by the pair `f(key, value)`, through a repartition topic.
+        """Group the rows anew by the pair `f(key, value)`, or by an expression, through a repartition topic.
 
         When a row changes, its old value is taken out of its old group and the new one added to its new group.
 
@@ -233,6 +312,8 @@ class KTable(CamelCase):
         [('Oslo', 1), ('Rome', 0)]
         """
         drawing = self._drawing
+        if isinstance(f, Expression):
+            f = GroupFunction(as_function(f, timestamps=False))
         step = drawing.named(name, "KTABLE-SELECT-")
         drawing.check(step, f, 2)
         node = LazyStep(step, lambda versioned: ops.TableGroupBy(f, versioned))
@@ -245,7 +326,7 @@ class KTable(CamelCase):
         other: KTable,
         joiner: Function,
         *,
-        foreign_key: Function | None = None,
+        foreign_key: Function | Expression | None = None,
         store: str | StoreDescription | None = None,
         value: Serde | None = None,
         name: str | None = None,
@@ -274,7 +355,7 @@ class KTable(CamelCase):
         other: KTable,
         joiner: Function,
         *,
-        foreign_key: Function | None = None,
+        foreign_key: Function | Expression | None = None,
         store: str | StoreDescription | None = None,
         value: Serde | None = None,
         name: str | None = None,
@@ -319,7 +400,7 @@ class KTable(CamelCase):
         other: KTable,
         joiner: Function,
         kind: Literal["inner", "left", "outer"],
-        foreign_key: Function | None,
+        foreign_key: Function | Expression | None,
         store: str | StoreDescription | None,
         value: Serde | None,
         name: str | None,
@@ -332,12 +413,13 @@ class KTable(CamelCase):
         if not isinstance(other, KTable):
             raise TopologyError([f"{self!r}: a table joins another KTable, not {other!r}"])
         self._drawing.check_own(self._name, other)
+        foreign = as_function(foreign_key, timestamps=False)
         if foreign_key is None and (partitioner is not None or other_partitioner is not None):
             raise TopologyError([f"{self!r}: partitioner= and other_partitioner= are for joins with foreign_key="])
         if foreign_key is None:
             return join_tables(self, other, joiner, kind, store, value, name)
         return join_foreign(
-            self, other, joiner, foreign_key, kind == "left", store, value, name, partitioner, other_partitioner
+            self, other, joiner, foreign, kind == "left", store, value, name, partitioner, other_partitioner
         )
 
     def _result(

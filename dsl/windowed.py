@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from headwater.dsl import ops
+from headwater.dsl.aggregates import Aggregate, over_expressions
 from headwater.dsl.camel import CamelCase
 from headwater.dsl.counts import plus_one, zero
-from headwater.dsl.ops import Function, Op
-from headwater.dsl.serde import Int64, Serde, SessionWindowed, TimeWindowed
+from headwater.dsl.ops import Emit, Function, Op
+from headwater.dsl.serde import Int64, Json, Serde, SessionWindowed, TimeWindowed
 from headwater.dsl.stores import Session, StoreDescription, Window
 from headwater.dsl.topology import StoreSpec
 from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
@@ -94,13 +96,14 @@ def windowed_op(
     merge: Function | None,
     on_close: bool,
     send_old: bool,
+    emit: Emit = "per-record",
 ) -> Op:
     """The operator for this kind of windows."""
     if isinstance(windows, SessionWindows):
-        return ops.SessionAggregate(store, windows, init, f, merge, on_close, send_old)
+        return ops.SessionAggregate(store, windows, init, f, merge, on_close, send_old, emit)
     if isinstance(windows, SlidingWindows):
-        return ops.SlidingWindowAggregate(store, windows, init, f, on_close, send_old)
-    return ops.TimeWindowAggregate(store, windows, init, f, on_close, send_old)
+        return ops.SlidingWindowAggregate(store, windows, init, f, on_close, send_old, emit)
+    return ops.TimeWindowAggregate(store, windows, init, f, on_close, send_old, emit)
 
 
 class _Windowed(CamelCase):
@@ -152,24 +155,50 @@ class _Windowed(CamelCase):
         merge: Function | None,
         key: Serde | None,
         value: Serde | None,
+        emit: Emit = "per-record",
+        faults: Iterable[str] = (),
     ) -> KTable:
         grouped, windows, on_close = self._grouped, self._windows, self._on_close
         drawing = grouped._drawing
         materialized = drawing.materialized(store, prefix, key, value)
         name = drawing.named(name, prefix)
-        grouped._check_functions(name, init, f)
+        grouped._check_functions(name, init, f, faults)
         if merge is not None:
             drawing.check(name, merge, 3)
         if on_close and isinstance(windows, UnlimitedWindows):
             drawing.fault(name, 'emit_strategy("on-close") needs windows that close: UnlimitedWindows never do')
+        if on_close and emit == "per-batch":
+            drawing.fault(name, 'emit="per-batch" emits open windows, emit_strategy("on-close") does not: choose one')
         return grouped._table(
             name,
             materialized,
-            window_store(drawing, name, materialized, windows, on_close),
-            lambda store, send_old: windowed_op(windows, store, init, f, merge, on_close, send_old),
+            grouped._stored(window_store(drawing, name, materialized, windows, on_close), f),
+            lambda store, send_old: windowed_op(windows, store, init, f, merge, on_close, send_old, emit),
             windowed_key(drawing, materialized.key, windows),
             materialized.value,
             grace_ms=grace_of(windows),
+            emit=emit,
+        )
+
+    def _aggregate_over(
+        self, given: tuple[Any, ...], named: dict[str, Any], options: dict[str, Any], emit: Emit
+    ) -> KTable | None:
+        """The table of aggregates over expressions; None if functions were given."""
+        over = over_expressions(given, named, options, emit)
+        if over is None:
+            return None
+        aggregator, faults = over
+        return self._aggregate(
+            "KSTREAM-AGGREGATE-",
+            options["store"],
+            options["name"],
+            aggregator.init,
+            aggregator,
+            aggregator.merge if isinstance(self._windows, SessionWindows) else None,
+            options["key"] or self._grouped._key,
+            options["value"] or Json(),
+            emit,
+            faults,
         )
 
 
@@ -194,6 +223,7 @@ class WindowedKStream(_Windowed):
         """
         return WindowedKStream(self._grouped, self._windows, _closes(self._grouped, when))
 
+    @overload
     def aggregate(
         self,
         init: Function,
@@ -203,10 +233,34 @@ class WindowedKStream(_Windowed):
         key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
+    ) -> KTable: ...
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate,
+        store: str | StoreDescription | Aggregate | None = None,
+        key: Serde | Aggregate | None = None,
+        value: Serde | Aggregate | None = None,
+        name: str | Aggregate | None = None,
+        emit: Emit = "per-record",
+        **named: Aggregate,
+    ) -> KTable: ...
+    def aggregate(
+        self,
+        init: Any = None,
+        f: Any = None,
+        *more: Any,
+        store: Any = None,
+        key: Any = None,
+        value: Any = None,
+        name: Any = None,
+        emit: Emit = "per-record",
+        **named: Any,
     ) -> KTable:
         """The records per key and window, folded by `f(key, value, aggregate)` from `init()`.
 
-        A record whose window has closed (end + grace <= stream time) is dropped and counted as late.
+        A record whose window has closed (end + grace <= stream time) is dropped and counted as late. Aggregates over
+        expressions, `aggregate(total=agg.sum(col("amount")))`, are taken as by a stream without windows.
 
         >>> from datetime import timedelta
         >>> from headwater import StreamsBuilder, TimeWindows, TopologyTestDriver
@@ -218,6 +272,10 @@ class WindowedKStream(_Windowed):
         ...     [record.value for record in driver.output("out").read_all()]
         [2.5]
         """
+        options = {"store": store, "key": key, "value": value, "name": name}
+        over = self._aggregate_over((init, f, *more), named, options, emit)
+        if over is not None:
+            return over
         key = key or self._grouped._key
         return self._aggregate("KSTREAM-AGGREGATE-", store, name, init, f, None, key, value)
 
@@ -235,6 +293,7 @@ class SessionWindowedKStream(_Windowed):
         """
         return SessionWindowedKStream(self._grouped, self._windows, _closes(self._grouped, when))
 
+    @overload
     def aggregate(
         self,
         init: Function,
@@ -245,10 +304,35 @@ class SessionWindowedKStream(_Windowed):
         key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
+    ) -> KTable: ...
+    @overload
+    def aggregate(
+        self,
+        *aggregates: Aggregate,
+        store: str | StoreDescription | Aggregate | None = None,
+        key: Serde | Aggregate | None = None,
+        value: Serde | Aggregate | None = None,
+        name: str | Aggregate | None = None,
+        emit: Emit = "per-record",
+        **named: Aggregate,
+    ) -> KTable: ...
+    def aggregate(
+        self,
+        init: Any = None,
+        f: Any = None,
+        *more: Any,
+        merge: Any = None,
+        store: Any = None,
+        key: Any = None,
+        value: Any = None,
+        name: Any = None,
+        emit: Emit = "per-record",
+        **named: Any,
     ) -> KTable:
         """The records per key and session, folded by `f(key, value, aggregate)`; `merge(key, a, b)` joins sessions.
 
-        Before a merged session, each one it absorbed is emitted with a null value.
+        Before a merged session, each one it absorbed is emitted with a null value. Aggregates over expressions,
+        `aggregate(total=agg.sum(col("amount")))`, are taken as by a stream without windows, and need no `merge`.
 
         >>> from datetime import timedelta
         >>> from headwater import SessionWindows, StreamsBuilder, TopologyTestDriver
@@ -261,6 +345,12 @@ class SessionWindowedKStream(_Windowed):
         ...     [(record.key.end, record.value) for record in driver.output("out").read_all()]
         [(0, 1), (0, None), (3000, 3)]
         """
+        options = {"store": store, "key": key, "value": value, "name": name}
+        over = self._aggregate_over((init, f, *more), named, options, emit)
+        if over is not None:
+            return over
+        if merge is None:
+            self._grouped._drawing.fault(self._grouped._name, "sessions need merge=, a function (key, a, b) of two")
         key = key or self._grouped._key
         return self._aggregate("KSTREAM-AGGREGATE-", store, name, init, f, merge, key, value)
 

@@ -2,9 +2,21 @@
 
 from importlib.metadata import version
 
+from headwater.dsl import aggregates as agg
 from headwater.dsl.builder import StreamsBuilder
 from headwater.dsl.cogrouped import CogroupedKStream
 from headwater.dsl.config import Config, ErrorContext
+from headwater.dsl.expressions import (
+    Expression,
+    coalesce,
+    col,
+    concat,
+    lit,
+    record_key,
+    record_timestamp,
+    record_value,
+    when,
+)
 from headwater.dsl.grouped import KGroupedStream
 from headwater.dsl.records import Record, Windowed
 from headwater.dsl.serde import Bytes, Float64, Int64, Json, Serde, SessionWindowed, Str, TimeWindowed
@@ -35,6 +47,7 @@ __all__ = [
     "Config",
     "Consumer",
     "ErrorContext",
+    "Expression",
     "Float64",
     "GlobalKTable",
     "Int64",
@@ -72,5 +85,14 @@ __all__ = [
     "Versioned",
     "Window",
     "Windowed",
+    "agg",
+    "coalesce",
+    "col",
+    "concat",
+    "lit",
+    "record_key",
+    "record_timestamp",
+    "record_value",
     "run",
+    "when",
 ]

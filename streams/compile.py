@@ -77,6 +77,7 @@ class Shared:
         specs: Mapping[str, StoreSpec],
         remembered: Mapping[str, Mapping[str, Any]],
         partitions_of: Callable[[str], int],
+        muted: frozenset[str] = frozenset(),
     ) -> None:
         self.topology = topology
         self.config = config
@@ -85,7 +86,9 @@ class Shared:
         self.specs = specs
         self.remembered = remembered
         self.partitions_of = partitions_of
+        self.muted = muted
         self.faults = Faults(config, context)
+        self.quiet_faults = Faults(config, context, quiet=True) if muted else self.faults
         self.cache = RecordCache(config.cache_bytes, context)
         self.memories: dict[str, Memory] = {}
         self.sites: dict[str, Site] = {}
@@ -126,6 +129,7 @@ class Site:
         self._op = node.op if isinstance(node, ProcessorNode) else node
         self._own_stores = frozenset(node.stores) if isinstance(node, ProcessorNode) else frozenset()
         self._shared = shared
+        self._faults = shared.quiet_faults if node.name in shared.muted else shared.faults
         self._late_record: object = None
         self.forward = fan_out([step for _, step in children], isinstance(self._op, _TABLES))
 
@@ -227,7 +231,7 @@ class Site:
         record = self.context.record
         if self.config.late is not None and record is not None and record is not self._late_record:
             self._late_record = record
-            self._shared.faults.send(self.config.late, ())
+            self._faults.send(self.config.late, ())
 
     def fault(self, error: Exception, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Ask the handler about a record this node failed on: raise, or count it as dropped and return."""
@@ -236,7 +240,7 @@ class Site:
         function = function_of(self._op, error)
         if isinstance(error, SerdeError) and self._own_stores and not isinstance(self._op, ops.Process):
             error = self._about_stores(error)
-        self._shared.faults.handle("processing", self.node, error, key, value, timestamp, headers, function)
+        self._faults.handle("processing", self.node, error, key, value, timestamp, headers, function)
         self.dropped += 1
 
     def _about_stores(self, error: SerdeError) -> SerdeError:
@@ -248,14 +252,14 @@ class Site:
 
     def unwritten(self, error: Exception, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Ask the handler about a record that cannot be written: raise, or count it as dropped and return."""
-        self._shared.faults.handle("production", self.node, error, key, value, timestamp, headers)
+        self._faults.handle("production", self.node, error, key, value, timestamp, headers)
         self.dropped += 1
 
     def unread(
         self, error: Exception, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
     ) -> None:
         """Ask the handler about a record that cannot be read: raise, or count it as dropped and return."""
-        self._shared.faults.handle("deserialization", self.node, error, key, value, timestamp, headers)
+        self._faults.handle("deserialization", self.node, error, key, value, timestamp, headers)
         self.dropped += 1
 
     # ---- processors --------------------------------------------------------------------------------------------

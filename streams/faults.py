@@ -38,9 +38,9 @@ class RecordFailed(StreamsError):
 
 
 class Faults:
-    """The error handlers of an application, for one task."""
+    """The error handlers of an application, for one task; `quiet` ones send nothing anywhere."""
 
-    def __init__(self, config: Config, context: TaskContext) -> None:
+    def __init__(self, config: Config, context: TaskContext, *, quiet: bool = False) -> None:
         self._handlers: dict[Kind, ErrorHandler] = {
             "deserialization": config.on_deserialization_error,
             "processing": config.on_processing_error,
@@ -48,6 +48,7 @@ class Faults:
         }
         self._dead_letters = config.dead_letters
         self._context = context
+        self._quiet = quiet
 
     def handle(
         self,
@@ -91,6 +92,8 @@ class Faults:
 
     def send(self, topic: str, headers: Headers) -> None:
         """Send the source record as it was read to a topic, with these headers after its own."""
+        if self._quiet:
+            return
         context = self._context
         key, value, timestamp, own, _ = context.record or (None, None, context.timestamp, (), -1)
         context.outputs.append((topic, None, key, value, max(timestamp, 0), (*own, *headers)))

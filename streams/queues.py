@@ -97,7 +97,8 @@ class RecordQueue:
     """The records of one topic partition that wait, with the first of them decoded."""
 
     __slots__ = (
-        "_stamp", "caught_up", "fifo", "head", "partition", "partition_time", "position", "source", "time", "topic",
+        "_stamp", "awaited", "caught_up", "fifo", "head", "partition", "partition_time", "position", "source", "time",
+        "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, source: Source, stamp: Stamp) -> None:
@@ -110,6 +111,7 @@ class RecordQueue:
         self.partition_time = UNKNOWN  # the highest timestamp taken so far
         self.position: int | None = None  # the offset after the last record taken
         self.caught_up = True  # no more records are known to come
+        self.awaited = True  # others may have to wait for it while it is empty
         self._stamp = stamp
 
     def __len__(self) -> int:
@@ -156,14 +158,15 @@ class PartitionGroup:
     An empty input may hold the others up: for `idle_ms` since it was first missed.
     """
 
-    __slots__ = ("_deadlines", "_heads", "_idle_ms", "draining", "queues")
+    __slots__ = ("_heads", "_idle_ms", "deadlines", "draining", "queues")
 
     def __init__(self, idle_ms: int) -> None:
         self.queues: dict[tuple[str, int], RecordQueue] = {}
         self.draining = False  # no more records will come: wait for nothing
         self._heads: JavaQueue[RecordQueue] = JavaQueue()
         self._idle_ms = idle_ms
-        self._deadlines: dict[tuple[str, int], int] = {}
+        # Until when the others wait for an input that is empty.
+        self.deadlines: dict[tuple[str, int], int] = {}
 
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._heads.items)
@@ -181,12 +184,12 @@ class PartitionGroup:
         if not waiting:
             return False
         if self.draining or len(waiting) == len(self.queues):
-            self._deadlines.clear()
+            self.deadlines.clear()
             return True
         for place, queue in self.queues.items():
             if queue.head is not None:
-                self._deadlines.pop(place, None)
-            elif not queue.caught_up or now < self._deadlines.setdefault(place, now + self._idle_ms):
+                self.deadlines.pop(place, None)
+            elif queue.awaited and (not queue.caught_up or now < self.deadlines.setdefault(place, now + self._idle_ms)):
                 return False
         return True
 

@@ -1,4 +1,4 @@
-"""Running an application: from a topology, a broker's address and settings to an App."""
+"""Running an application: from a topology, a broker's address and settings to an App, or to a SparkApp."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import dataclasses
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 from headwater.streams.app import App, State
-from headwater.streams.broker import log_directory, open_log
+from headwater.streams.broker import DEFAULT_BROKER, log_directory, open_log
 from headwater.streams.log_connection import LogConnection, member_name
 from headwater.streams.sockets import SOCKETS, serving
 from headwater.streams.worker import READ, Clock, Worker
 
-__all__ = ["open_app", "run", "state_directory"]
+if TYPE_CHECKING:
+    from headwater.streams.spark.app import SparkApp
+
+__all__ = ["open_app", "open_spark_app", "run", "spark_directory", "state_directory"]
 
 
 _log = logging.getLogger("headwater")
@@ -84,17 +88,96 @@ def _note_topology(directory: Path, described: str) -> None:
     note.write_text(described)
 
 
+def spark_directory(config: Config, broker: str) -> Path:
+    """The same of an application on Spark; with Kafka's topics it is where the embedded log would be by default."""
+    return state_directory(config, DEFAULT_BROKER if broker.startswith("kafka://") else broker)
+
+
+def open_spark_app(
+    topology: Topology,
+    config: Config,
+    broker: str,
+    *,
+    master: str | None = None,
+    checkpoint: str | Path | None = None,
+    trigger: timedelta | str | None = None,
+    conf: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    on_state: Callable[[State, State], Any] | None = None,
+) -> SparkApp:
+    """An application on Spark, not started yet; its checkpoint is in its directory, unless one is given."""
+    # First of all: it says so where Spark is not installed.
+    from headwater.streams.spark.session import is_local
+
+    directory = spark_directory(config, broker).absolute()
+    if checkpoint is None:
+        if not is_local(master, conf or {}):
+            raise StreamsError(
+                "A checkpoint is needed on a cluster: name a directory that the driver and all executors reach, such "
+                "as hdfs://… or a shared file system (--checkpoint DIR; in Python checkpoint=)."
+            )
+        checkpoint = directory / "spark"
+    from headwater.streams.spark.app import SparkApp
+
+    return SparkApp(
+        topology,
+        config,
+        broker,
+        directory,
+        checkpoint=str(checkpoint),
+        master=master,
+        trigger=trigger,
+        conf=conf,
+        log=log,
+        on_state=on_state,
+    )
+
+
+@overload
 def run(
     topology: Topology,
     *,
     app_id: str | None = None,
-    broker: str = "log://./.headwater",
+    broker: str = DEFAULT_BROKER,
+    on: Literal["local"] = "local",
+    config: Config | None = None,
+    block: bool = True,
+    on_state: Callable[[State, State], Any] | None = None,
+) -> App: ...
+
+
+@overload
+def run(
+    topology: Topology,
+    *,
+    app_id: str | None = None,
+    broker: str = DEFAULT_BROKER,
+    on: Literal["spark"],
+    config: Config | None = None,
+    block: bool = True,
+    on_state: Callable[[State, State], Any] | None = None,
+    master: str | None = None,
+    checkpoint: str | Path | None = None,
+    trigger: timedelta | str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkApp: ...
+
+
+def run(
+    topology: Topology,
+    *,
+    app_id: str | None = None,
+    broker: str = DEFAULT_BROKER,
     on: str = "local",
     config: Config | None = None,
     block: bool = True,
     on_state: Callable[[State, State], Any] | None = None,
-) -> App:
+    **spark: Any,
+) -> App | SparkApp:
     """Run a topology: until SIGINT or SIGTERM, or with `block=False` as a context manager that gives the application.
+
+    With `on="spark"` it runs as a Structured Streaming query: `master`, `checkpoint`, `trigger` (a timedelta or
+    "available-now") and `conf` say where and how; see `docs/spark.md`.
 
     >>> import tempfile
     >>> from headwater import Admin, StreamsBuilder, run
@@ -106,15 +189,25 @@ def run(
     ...         app.state
     'running'
     """
-    if on != "local":
-        raise StreamsError(f"on={on!r} is not there yet: run it with on='local'")
     config = config or Config()
     if app_id is not None:
         config = dataclasses.replace(config, app_id=app_id)
-    app = open_app(topology, config, broker, on_state=on_state)
+    app: App | SparkApp
+    if on == "spark":
+        app = open_spark_app(topology, config, broker, on_state=on_state, **spark)
+    elif on != "local":
+        raise StreamsError(f"on={on!r} is not there yet: run it with on='local' or on='spark'")
+    elif spark:
+        raise StreamsError(f"{', '.join(f'{name}=' for name in spark)} is for on='spark': leave it out")
+    else:
+        app = open_app(topology, config, broker, on_state=on_state)
+    if block and on == "spark":
+        # Before the handlers are set: Spark sets its own when a session starts.
+        app.start()
     if block:
         with stopping_on_signals(app):
-            app.start()
+            if on == "local":
+                app.start()
             app.join()
     return app
 

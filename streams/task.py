@@ -59,6 +59,8 @@ class TaskSpec:
     task_id: str
     partition: int
     is_global: bool = False
+    # Steps that only keep a copy of what another task keeps: what goes wrong in them is told by that one.
+    muted: frozenset[str] = frozenset()
 
     def dumps(self) -> bytes:
         """The description as bytes, the user's functions included."""
@@ -121,6 +123,7 @@ class Task:
             {**topology.global_stores, **topology.stores},
             remembered,
             partitions_of,
+            spec.muted,
         )
         self._steps = compile_nodes(spec.nodes, shared)
         shared.cache.sort([store.name for store in specs])
@@ -160,6 +163,7 @@ class Task:
         times = remembered.get("times")
         if times is not None:
             self._context.stream_time = times["stream"]
+            self._inputs.deadlines.update(times.get("deadlines", {}))
             for (topic, partition), time in times["partitions"].items():
                 if self.reads(topic):
                     self._queue(topic, partition).partition_time = time
@@ -184,7 +188,8 @@ class Task:
             if memory is not None:
                 memories[f"store {name}"] = {"memory": memory}
         times = {at: queue.partition_time for at, queue in self._inputs.queues.items() if queue.partition_time >= 0}
-        memories["times"] = {"stream": self._context.stream_time, "partitions": times}
+        waits = {"deadlines": dict(self._inputs.deadlines)} if self._inputs.deadlines else {}
+        memories["times"] = {"stream": self._context.stream_time, "partitions": times, **waits}
         memories["punctuators"] = shared.punctuations.memory()
         for node, attributes in self._attributes.items():
             memories[f"processor {node}"] = attributes.memory()
@@ -242,6 +247,7 @@ class Task:
             if source is None:
                 raise StreamsError(f"task {self.spec.task_id} does not read the topic {topic!r}")
             queue = RecordQueue(topic, partition, source, self._stamper(source))
+            queue.awaited = source.name not in self.spec.muted
             self._inputs.queues[topic, partition] = queue
         return queue
 

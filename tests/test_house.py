@@ -20,7 +20,12 @@ MAY_IMPORT = {
     "state": {"state", "errors"},
     "streams": {"dsl", "streams", "state", "errors"},
 }
-OWNERS = {"pyspark": "streams/spark", "faust": "streams/faust", "confluent_kafka": "streams/kafka"}
+# Who may use a library that not everyone has: a folder, or files whose names begin so.
+OWNERS = {
+    "pyspark": ("streams/spark", "tests/spark", "benchmarks/spark"),
+    "faust": ("streams/faust", "tests/faust"),
+    "confluent_kafka": ("streams/kafka", "streams/spark/kafka", "tests/kafka", "tests/spark", "benchmarks/spark"),
+}
 
 
 def project() -> dict:
@@ -52,8 +57,8 @@ def faults(file: str, source: str) -> list[str]:
             found.append(f"{file}:{line}: imports {name}, which users do not have: write headwater.{name}")
         elif first == "headwater" and place in MAY_IMPORT and (rest or [""])[0] not in MAY_IMPORT[place]:
             found.append(f"{file}:{line}: {place} may not import {name}")
-        elif first in OWNERS and not re.match(rf"{OWNERS[first]}(\.py$|/|_)", file):
-            found.append(f"{file}:{line}: {first} belongs to {OWNERS[first]}")
+        elif first in OWNERS and not re.match(rf"({'|'.join(OWNERS[first])})(\.py$|/|_)", file):
+            found.append(f"{file}:{line}: {first} belongs to {OWNERS[first][0]}")
     return found
 
 

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     # Only a name in annotations: at run time it is one of argparse's own.
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-__all__ = ["add_broker", "add_command", "add_group", "add_json", "broker", "count", "duration", "moment", "size"]
+__all__ = [
+    *("add_broker", "add_command", "add_group", "add_json", "add_on"),
+    *("broker", "count", "duration", "moment", "setting", "size", "trigger"),
+]
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _SIZES = {"": 1, "b": 1} | {
@@ -57,6 +60,10 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_on(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--on", choices=["local", "spark"], default="local", metavar="ENGINE", help=what)
+
+
 def add_json(parser: argparse.ArgumentParser, what: str = "print JSON, for scripts") -> None:
     parser.add_argument("--json", action="store_true", help=what)
 
@@ -96,6 +103,32 @@ def duration(text: str) -> timedelta:
         return timedelta(milliseconds=sum(int(number) * _UNITS[unit] for number, unit in parts))
     except OverflowError:
         raise argparse.ArgumentTypeError(f"{text!r} is too long") from None
+
+
+def trigger(text: str) -> timedelta | str:
+    """Read when batches start: a duration, or the word for all that is there.
+
+    >>> trigger("5s"), trigger("available-now")
+    (datetime.timedelta(seconds=5), 'available-now')
+    """
+    if text == "available-now":
+        return text
+    try:
+        return duration(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or available-now") from None
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Read KEY=VALUE.
+
+    >>> setting("spark.executor.memory=4g")
+    ('spark.executor.memory', '4g')
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is no setting: write it like spark.executor.memory=4g")
+    return name, value
 
 
 def size(text: str) -> int:

@@ -1,5 +1,5 @@
-"""`headwater run`: an application at work, in this process or in several, until it is told to stop. It owns the
-options, the line that says how it is doing and the summary; the work is App's and Fleet's."""
+"""`headwater run`: an application at work, in this process, in several or on Spark, until it is told to stop. It owns
+the options, the line that says how it is doing and the summary; the work is App's, Fleet's and SparkApp's."""
 
 import argparse
 import logging
@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StreamsError, TopologyError
-from headwater.streams.cli.options import add_broker, add_command, add_json, broker, count, duration
+from headwater.streams.cli.options import (
+    add_broker,
+    add_command,
+    add_json,
+    add_on,
+    broker,
+    count,
+    duration,
+    setting,
+    trigger,
+)
 from headwater.streams.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -38,14 +48,46 @@ headwater run revenue.py --workers 4 --broker log:///var/lib/shop
 headwater run revenue.py:topology --app-id revenue-2 --at-least-once --commit-interval 1s
 headwater run revenue.py --set on_processing_error=dead-letter --set dead_letters=revenue-errors
 headwater run revenue.py --set commit.interval.ms=200   # Kafka Streams' own names
+headwater run revenue.py --on spark                     # as a Structured Streaming query on all cores
+headwater run revenue.py --on spark --trigger available-now
+headwater run revenue.py --on spark --master spark://host:7077 --checkpoint hdfs:///checkpoints/revenue \\
+    --broker kafka://host:9092 --trigger 5s --conf spark.executor.memory=4g
 """,
         "SIGINT (Ctrl-C) and SIGTERM stop it after a last commit. See `headwater top` and `headwater query`.",
     )
     add_application(parser)
-    parser.add_argument("--workers", type=count, default=1, metavar="N", help="so many processes share the tasks (1)")
-    parser.add_argument("-v", "--verbose", action="store_true", help="tell of tasks that start and stop")
+    parser.add_argument("--workers", type=count, metavar="N", help="so many processes share the tasks (1)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tell of tasks that start and stop, and of Spark")
     add_broker(parser)
     add_json(parser, "print the summary as JSON, for scripts")
+    add_on(parser, "local (the default), or spark: as a Structured Streaming query")
+    spark = parser.add_argument_group("with --on spark")
+    spark.add_argument(
+        "--master",
+        metavar="URL",
+        help="local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT (default: all cores of this machine)",
+    )
+    spark.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="where Spark keeps state and progress; on a cluster, what all hosts reach "
+        "(default: apps/ID/spark beside the log, or in ./.headwater)",
+    )
+    spark.add_argument(
+        "--trigger",
+        type=trigger,
+        metavar="TIME",
+        help="how often a batch starts, such as 5s (default: as soon as there is something to do); "
+        "available-now: process what is there, and end",
+    )
+    spark.add_argument(
+        "--conf",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark's; may be repeated",
+    )
 
 
 def add_application(parser: argparse.ArgumentParser) -> None:
@@ -142,18 +184,20 @@ def _setting(name: str, text: str) -> Any:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from headwater.streams.run import state_directory
+    from headwater.streams.run import spark_directory, state_directory
 
-    if args.workers < 1:
-        raise StreamsError("--workers must be at least 1.")
+    _check_engine(args)
     topology, config = application(args)
     address = broker(args)
-    directory = state_directory(config, address).absolute()
+    where = spark_directory if args.on == "spark" else state_directory
+    directory = where(config, address).absolute()
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
     began = time.monotonic()
     try:
         with _status(config.app_id, directory) as show:
-            if args.workers == 1:
+            if args.on == "spark":
+                last = _run_on_spark(topology, config, address, directory, args, show)
+            elif args.workers in (None, 1):
                 last = _run_here(topology, config, address, show)
             else:
                 last = _run_fleet(topology, config, address, args.workers, args.app, show)
@@ -161,6 +205,21 @@ def _run(args: argparse.Namespace) -> int:
         raise StreamsError("; ".join(error.faults)) from error
     _summarise(config.app_id, last, time.monotonic() - began, args.json)
     return 0
+
+
+def _check_engine(args: argparse.Namespace) -> None:
+    """Refuse options that do not fit together."""
+    if args.workers is not None and args.workers < 1:
+        raise StreamsError("--workers must be at least 1.")
+    if args.on == "spark":
+        if args.workers is not None:
+            raise StreamsError("--workers is for --on local: on Spark say how many cores with --master 'local[N]'.")
+        if args.commit_interval is not None:
+            raise StreamsError("--commit-interval is for --on local: on Spark every batch is a commit; see --trigger.")
+    else:
+        given = [f"--{name}" for name in ("master", "checkpoint", "trigger", "conf") if getattr(args, name)]
+        if given:
+            raise StreamsError(f"{', '.join(given)}: only with --on spark.")
 
 
 class _Stop:
@@ -187,6 +246,44 @@ def _run_here(topology: "Topology", config: "Config", address: str, show: Callab
             stop.asked.wait(_REFRESH)
             if stop.asked.is_set():
                 break
+        app.join()
+    return [app.metrics()]
+
+
+def _run_on_spark(
+    topology: "Topology",
+    config: "Config",
+    address: str,
+    directory: Path,
+    args: argparse.Namespace,
+    show: Callable[[], None],
+) -> list[dict[str, Any]]:
+    from headwater.streams.run import open_spark_app, stopping_on_signals
+
+    log = None if args.verbose else directory / "spark.log"
+    if not args.verbose:
+        # It prints the traceback of what ends a query, which is told anyway, in a line.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    app = open_spark_app(
+        topology,
+        config,
+        address,
+        master=args.master,
+        checkpoint=args.checkpoint,
+        trigger=args.trigger,
+        conf=dict(args.conf),
+        log=log,
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    if args.checkpoint is None:
+        print(f"{config.app_id}: the checkpoint is in {directory / 'spark'}", file=sys.stderr)
+    # Before the handlers are set: Spark sets its own when a session starts.
+    app.start()
+    stop = _Stop(app.request_stop)
+    with stopping_on_signals(stop):
+        while app.state == "running" and not stop.asked.is_set():
+            show()
+            stop.asked.wait(_REFRESH)
         app.join()
     return [app.metrics()]
 
@@ -267,7 +364,11 @@ def line(workers: list[dict[str, Any]]) -> str:
 
     >>> line([{"state": "running", "tasks": {"0_0": {}}, "records-total": 1200, "records-rate": 99.6, "lag": 3}])
     'running · 1 task · 1,200 records · 100/s · lag 3'
+    >>> line([{"state": "running", "engine": "spark", "batches-total": 7, "records-total": 900, "commit-ms": 412.3}])
+    'running on spark · 7 batches of 412 ms · 900 records · 0/s · 0 state rows · lag 0'
     """
+    if any(worker.get("engine") == "spark" for worker in workers):
+        return _spark_line(workers)
     states = sorted({worker["state"] for worker in workers}) or ["starting"]
     tasks = sum(len(worker["tasks"]) for worker in workers)
     parts = [", ".join(states)]
@@ -277,10 +378,26 @@ def line(workers: list[dict[str, Any]]) -> str:
     parts.append(f"{_sum(workers, 'records-total'):,.0f} records")
     parts.append(f"{_sum(workers, 'records-rate'):,.0f}/s")
     parts.append(f"lag {_sum(workers, 'lag'):,.0f}")
-    for name in ("late", "dropped"):
-        if number := _sum(workers, f"{name}-records-total"):
-            parts.append(f"{number:,.0f} {name}")
-    return " · ".join(parts)
+    return " · ".join(parts + _lost(workers))
+
+
+def _spark_line(workers: list[dict[str, Any]]) -> str:
+    (query, *_) = workers
+    batches = query.get("batches-total", 0)
+    parts = [
+        f"{query['state']} on spark",
+        f"{batches:,} batch{'' if batches == 1 else 'es'} of {query.get('commit-ms') or 0:,.0f} ms",
+        f"{_sum(workers, 'records-total'):,.0f} records",
+        f"{_sum(workers, 'records-rate'):,.0f}/s",
+        f"{_sum(workers, 'state-rows'):,.0f} state rows",
+        f"lag {_sum(workers, 'lag'):,.0f}",
+    ]
+    return " · ".join(parts + _lost(workers))
+
+
+def _lost(workers: list[dict[str, Any]]) -> list[str]:
+    counts = {name: _sum(workers, f"{name}-records-total") for name in ("late", "dropped")}
+    return [f"{number:,.0f} {name}" for name, number in counts.items() if number]
 
 
 def _sum(workers: list[dict[str, Any]], name: str) -> float:

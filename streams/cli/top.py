@@ -105,7 +105,9 @@ def view(
     parts: list[RenderableType] = []
     for app, workers in apps.items():
         history[app].append(_sum(workers, "records-rate"))
-        parts += [_head(app, workers, history[app]), _tasks(workers)]
+        parts.append(_head(app, workers, history[app]))
+        if any(worker["tasks"] for worker in workers):
+            parts.append(_tasks(workers))
         if stores := _stores(workers):
             parts.append(stores)
         if steps:
@@ -125,15 +127,14 @@ def _head(app: str, workers: list[dict[str, Any]], rates: deque[float]) -> "Rend
     text = Text()
     for number, state in enumerate(sorted({worker["state"] for worker in workers})):
         text.append(", " * bool(number) + state, style=f"bold {_STATES.get(state, 'cyan')}")
-    every = {task for worker in workers for task in worker.get("all-tasks", ())}
-    here = {task for worker in workers for task in worker["tasks"]}
+    took = _milliseconds(max((worker.get("commit-ms") or 0 for worker in workers), default=0))
+    on_spark = any(worker.get("engine") == "spark" for worker in workers)
     facts = [
-        f"{len(workers)} worker{'' if len(workers) == 1 else 's'}",
-        f"{len(here)} of {len(every)} tasks",
+        *(_spark_facts(workers) if on_spark else _worker_facts(workers)),
         f"{_sum(workers, 'records-total'):,.0f} records",
         f"{_sum(workers, 'records-rate'):,.0f}/s {sparkline(rates)}",
         f"lag {_sum(workers, 'lag'):,.0f}",
-        f"commit {_milliseconds(max((worker.get('commit-ms') or 0 for worker in workers), default=0))}",
+        f"batch {took}" if on_spark else f"commit {took}",
     ]
     text.append("  ·  " + "  ·  ".join(facts))
     for name, style in (("late", "yellow"), ("dropped", "red")):
@@ -144,6 +145,21 @@ def _head(app: str, workers: list[dict[str, Any]], rates: deque[float]) -> "Rend
     for error in sorted({worker["error"] for worker in workers if worker.get("error")}):
         text.append(f"\n{error}", style="red")
     return Panel(text, title=f"[bold]{app}[/bold]", title_align="left", border_style="cyan")
+
+
+def _worker_facts(workers: list[dict[str, Any]]) -> list[str]:
+    every = {task for worker in workers for task in worker.get("all-tasks", ())}
+    here = {task for worker in workers for task in worker["tasks"]}
+    return [f"{len(workers)} worker{'' if len(workers) == 1 else 's'}", f"{len(here)} of {len(every)} tasks"]
+
+
+def _spark_facts(workers: list[dict[str, Any]]) -> list[str]:
+    size = size_text(int(_sum(workers, "state-bytes")))
+    return [
+        "on spark",
+        f"{_sum(workers, 'batches-total'):,.0f} batches",
+        f"{_sum(workers, 'state-rows'):,.0f} state rows, {size} in memory",
+    ]
 
 
 def sparkline(values: "deque[float]") -> str:
@@ -213,8 +229,9 @@ def _stores(workers: list[dict[str, Any]]) -> "Table | None":
 def _steps(workers: list[dict[str, Any]]) -> "Table":
     totals: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for worker in workers:
-        for task in worker["tasks"].values():
-            for name, step in task["steps"].items():
+        # A query on Spark counts by step alone.
+        for counted in worker["tasks"].values() if "steps" not in worker else [worker]:
+            for name, step in counted["steps"].items():
                 for figure, number in step.items():
                     totals[name][figure] += number
     table = _table("step", "records", "late", "dropped")

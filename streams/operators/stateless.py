@@ -9,6 +9,8 @@ import sys
 from typing import Any
 
 from headwater.dsl import ops
+from headwater.dsl.expression_code import ExpressionFunction
+from headwater.dsl.expression_values import kind_of
 from headwater.dsl.records import Headers
 from headwater.errors import StreamsError
 from headwater.streams.compile import Site, Step, rule
@@ -16,10 +18,29 @@ from headwater.streams.compile import Site, Step, rule
 __all__: list[str] = []
 
 
+def _function(f: ops.Function) -> ops.Function:
+    """What to call for a callable or an expression: for the latter its generated function, without a call between."""
+    return f.function if isinstance(f, ExpressionFunction) else f
+
+
+def _timed(step: Step, *functions: ops.Function) -> Step:
+    """The step, telling expressions that read it the record's timestamp."""
+    clocks = [f.clock for f in functions if isinstance(f, ExpressionFunction) and f.reads_timestamp]
+    if not clocks:
+        return step
+
+    def at(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        for clock in clocks:
+            clock[0] = timestamp
+        step(key, value, timestamp, headers)
+
+    return at
+
+
 @rule(ops.Filter)
 def filter_records(op: ops.Filter, site: Site) -> Step:
     """Emit each record for which the predicate holds (negated: does not hold)."""
-    predicate, fault, forward = op.predicate, site.fault, site.forward
+    predicate, fault, forward = _function(op.predicate), site.fault, site.forward
     if op.negate:
 
         def keep_others(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -31,7 +52,7 @@ def filter_records(op: ops.Filter, site: Site) -> Step:
             if not rejected:
                 forward(key, value, timestamp, headers)
 
-        return keep_others
+        return _timed(keep_others, op.predicate)
 
     def keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
@@ -42,7 +63,7 @@ def filter_records(op: ops.Filter, site: Site) -> Step:
         if accepted:
             forward(key, value, timestamp, headers)
 
-    return keep
+    return _timed(keep, op.predicate)
 
 
 @rule(ops.Map)
@@ -64,7 +85,7 @@ def map_records(op: ops.Map, site: Site) -> Step:
 @rule(ops.MapValues)
 def map_values(op: ops.MapValues, site: Site) -> Step:
     """Emit each record with the value that the function gives for it."""
-    f, fault, forward = op.f, site.fault, site.forward
+    f, fault, forward = _function(op.f), site.fault, site.forward
     if op.keyed:
 
         def map_keyed(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -75,7 +96,7 @@ def map_values(op: ops.MapValues, site: Site) -> Step:
                 return
             forward(key, new, timestamp, headers)
 
-        return map_keyed
+        return _timed(map_keyed, op.f)
 
     def map_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
@@ -107,6 +128,8 @@ def flat_map_records(op: ops.FlatMap, site: Site) -> Step:
 def flat_map_values(op: ops.FlatMapValues, site: Site) -> Step:
     """Emit each record once per value that the function gives for it, in order."""
     f, keyed, fault, forward = op.f, op.keyed, site.fault, site.forward
+    if isinstance(f, ExpressionFunction):
+        f = _elements(f)
 
     def flat_map(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
@@ -115,13 +138,26 @@ def flat_map_values(op: ops.FlatMapValues, site: Site) -> Step:
         except Exception as error:
             fault(error, key, value, timestamp, headers)
 
-    return flat_map
+    return _timed(flat_map, op.f)
+
+
+def _elements(expression: ExpressionFunction) -> ops.Function:
+    """An expression's list; null is an empty one, and text is none although Python could iterate over it."""
+    evaluate = expression.function
+
+    def elements(key: Any, value: Any) -> list[Any] | tuple[Any, ...]:
+        result = evaluate(key, value)
+        if result is not None and not isinstance(result, list | tuple):
+            raise TypeError(f"flat_map_values takes a list, not {kind_of(result)} {result!r:.60}")
+        return result or ()
+
+    return elements
 
 
 @rule(ops.SelectKey)
 def select_key(op: ops.SelectKey, site: Site) -> Step:
     """Emit each record under the key that the function gives for it."""
-    f, fault, forward = op.f, site.fault, site.forward
+    f, fault, forward = _function(op.f), site.fault, site.forward
 
     def rekey(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
@@ -131,7 +167,7 @@ def select_key(op: ops.SelectKey, site: Site) -> Step:
             return
         forward(new_key, value, timestamp, headers)
 
-    return rekey
+    return _timed(rekey, op.f)
 
 
 @rule(ops.Peek)
@@ -190,7 +226,8 @@ def print_records(op: ops.Print, site: Site) -> Step:
 def branch(op: ops.Branch, site: Site) -> Step:
     """Emit each record to the child of the first predicate that holds, else to the default child, else to none."""
     fault = site.fault
-    pairs = [(predicate, site.children[child]) for predicate, child in zip(op.predicates, op.children, strict=False)]
+    predicates = map(_function, op.predicates)
+    pairs = [(predicate, site.children[child]) for predicate, child in zip(predicates, op.children, strict=False)]
     default = site.children[op.children[-1]] if len(op.children) > len(op.predicates) else None
 
     def choose(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -202,7 +239,7 @@ def branch(op: ops.Branch, site: Site) -> Step:
         if chosen is not None:
             chosen(key, value, timestamp, headers)
 
-    return choose
+    return _timed(choose, *op.predicates)
 
 
 @rule(ops.PassThrough)

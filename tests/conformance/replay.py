@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
@@ -178,6 +178,34 @@ def check(trace: Trace, replayed: Replay, on: str) -> None:
     faults = [fault for fault in (found, describe_fault(trace, replayed.describe)) if fault]
     if faults:
         raise AssertionError(f"{trace.name} on {on}: " + "\n".join(faults))
+
+
+def check_in_all(trace: Trace, observed: Sequence[Observed], contents: Contents, on: str) -> None:
+    """Fail where what some batches of steps brought in all differs from the trace: each key's records in their order."""
+    __tracebackhide__ = True
+    assert not [batch.error for batch in observed if batch.error], f"{trace.name} on {on}: {observed}"
+    got = Observed(
+        [record for batch in observed for record in batch.out],
+        [effect for batch in observed for effect in batch.effects],
+        sum(batch.dropped for batch in observed),
+    )
+    faults = []
+    expected_out = _by_key(record for step in trace.steps for record in step["out"])
+    if _by_key(got.out) != expected_out:
+        faults.append(_differs("out", list(expected_out.items()), list(_by_key(got.out).items())))
+    expected_effects = [effect for step in trace.steps for effect in step.get("effects", [])]
+    if got.effects != expected_effects:
+        faults.append(_differs("effects", expected_effects, got.effects))
+    faults += end_faults(trace, Replay([got], contents, ""))
+    if faults:
+        raise AssertionError(f"{trace.name} on {on}: " + "\n".join(faults))
+
+
+def _by_key(out: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in out:
+        found.setdefault(f"{record['topic']} {json.dumps(record['key'])}", []).append(record)
+    return found
 
 
 def step_faults(trace: Trace, observed: Sequence[Observed]) -> Iterator[str]:

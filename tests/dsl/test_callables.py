@@ -7,7 +7,9 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
+from headwater import col
 from headwater.dsl.callables import check, is_expression, keyed, place
+from headwater.dsl.expression_steps import as_function
 
 
 class Adder:
@@ -33,8 +35,7 @@ class Point(msgspec.Struct):
     y: int
 
 
-class Column:
-    __headwater_expression__ = True
+EXPRESSION = as_function(col("amount") > 10)
 
 
 def one(value: Any) -> Any:
@@ -91,7 +92,8 @@ async def waiting(value: Any) -> Any:
         (operator.attrgetter("a"), False),
         (operator.methodcaller("upper"), False),
         (functools.partial(operator.itemgetter("a")), False),
-        (Column(), False),
+        (EXPRESSION, True),
+        (col("amount"), ValueError),
         (lambda: 1, ValueError),
         (lambda a, b, c: 1, ValueError),
         (lambda *args: 1, ValueError),
@@ -136,7 +138,9 @@ def test_joiners_have_two_values() -> None:
         (Pair, 0, False),
         (list, 0, True),
         (one, 0, False),
-        (Column(), 2, True),
+        (EXPRESSION, 2, True),
+        (EXPRESSION, 1, False),
+        (col("amount"), 2, False),
         (waiting, 1, False),
         (lambda a, b, *, c: a, 2, False),
         (None, 2, False),
@@ -186,6 +190,9 @@ def test_place_is_module_and_line() -> None:
 
 
 def test_an_expression_is_known_by_its_attribute() -> None:
-    assert is_expression(Column())
+    assert is_expression(EXPRESSION)
+    assert place(EXPRESSION) == "(col('amount') > 10)"
+    with pytest.raises(ValueError, match=r"a function is needed here, but this is the expression col\('amount'\)"):
+        check(col("amount"), 2)
     assert not is_expression(one)
     assert not is_expression(Mock())

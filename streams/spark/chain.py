@@ -1,0 +1,153 @@
+"""The plan of a query as DataFrames: source rows, the intake, one `transformWithStateInPandas` per stage with state,
+one behind the other. It owns how the pieces of a query are put together; what happens in them, they know.
+
+The chain is a line. A stage hands on the rows that are not for it, since joining two ends of a fork would put every
+stage before the fork into Spark's plan twice, each time with a state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from headwater.dsl import ops
+from headwater.dsl.config import Config
+from headwater.dsl.topology import ProcessorNode
+from headwater.streams.spark.intake import IntakePlan, intake
+from headwater.streams.spark.rows import COLUMNS, SCHEMA, Row, slots
+from headwater.streams.spark.shard import Routes, ShardPlan, run_shard
+from headwater.streams.spark.stages import Stage, Stages
+from headwater.streams.spark.state import SparkCells
+
+__all__ = ["build_chain", "intake_plan", "needs_clock", "routes_of", "shard_plan", "variable"]
+
+# What emits by the wall clock, or lets the user look at it.
+_BY_CLOCK = (ops.Process, ops.StreamJoinSide)
+
+
+def needs_clock(stages: Stages, config: Config) -> bool:
+    """Whether a batch may have to do something that no record asks for, or asks the time."""
+    if config.max_task_idle_ms:
+        return True
+    nodes = [node for stage in stages.chained if stage.spec is not None for node in stage.spec.topology.nodes.values()]
+    found = [node.op for node in nodes if isinstance(node, ProcessorNode)]
+    return any(isinstance(op, _BY_CLOCK) or getattr(op, "on_close", False) for op in found)
+
+
+def variable(stage: Stage) -> str:
+    """The name of a stage's state variable in Spark."""
+    return "cells_" + stage.name.replace(".", "_")
+
+
+def routes_of(stages: Stages) -> Routes:
+    """Where records of each topic go within the query."""
+    readers = {topic: [stage.number for stage in stages.readers(topic)] for topic in stages.internal}
+    return Routes(readers, dict(stages.partitions))
+
+
+def build_chain(
+    stages: Stages,
+    sources: DataFrame,
+    ticks: DataFrame | None,
+    partitions: int,
+    *,
+    unnumbered: Iterable[str] = (),
+    at_once: int | None = None,
+) -> DataFrame:
+    """The rows that a query's stages make of source rows, over so many Spark partitions."""
+    routes = routes_of(stages)
+    rows = sources.mapInArrow(intake(intake_plan(stages, routes)), SCHEMA)
+    if ticks is not None:
+        rows = rows.unionByName(ticks)
+    for stage in stages.chained:
+        plan = shard_plan(stages, stage, routes, unnumbered, at_once)
+        keys = slots(stage.shards, partitions)
+        shard = F.when(F.col("to") == stage.number, F.col("shard")).otherwise(F.col("by_shard") % stage.shards)
+        slot = F.element_at(F.array(*map(F.lit, keys)), shard + 1)
+        rows = (
+            rows.withColumn("slot", slot)
+            .groupBy("slot")
+            .transformWithStateInPandas(
+                StageProcessor(plan, variable(stage), {key: at for at, key in enumerate(keys)}),
+                SCHEMA,
+                "update",
+                "none",
+            )
+        )
+    return rows
+
+
+def shard_plan(
+    stages: Stages, stage: Stage, routes: Routes, unnumbered: Iterable[str], at_once: int | None
+) -> ShardPlan:
+    """What the shards of a stage must know."""
+    return ShardPlan(
+        stage.number,
+        None if stage.spec is None else stage.spec.dumps(),
+        None if stage.global_task is None else stage.global_task.dumps(),
+        stages.global_topics,
+        # Equal timestamps: what was read before what was made of it, as when all stages are one task.
+        tuple(sorted(stage.topics, key=stages.internal.__contains__)),
+        stage.copied,
+        routes,
+        frozenset(unnumbered),
+        at_once,
+    )
+
+
+def intake_plan(stages: Stages, routes: Routes) -> IntakePlan:
+    """What the intake must know."""
+    stateful: dict[str, list[tuple[int, int | None]]] = {}
+    stateless: dict[str, list[tuple[int, bytes]]] = {}
+    for stage in stages.stages:
+        for topic in stage.topics:
+            if stage.kind == "task":
+                stateful.setdefault(topic, []).append((stage.number, None))
+            elif stage.spec is not None:
+                stateless.setdefault(topic, []).append((stage.number, stage.spec.dumps()))
+        if stage.global_task is not None:
+            for topic in stages.global_topics:
+                stateful.setdefault(topic, []).append((stage.number, stage.shards))
+    patterns = tuple(
+        (source.pattern, stage.number)
+        for stage in stages.chained
+        for source in (stage.spec.topology.sources() if stage.spec is not None else ())
+        if source.pattern is not None
+    )
+    return IntakePlan(_frozen(stateful), _frozen(stateless), patterns, routes)
+
+
+def _frozen(readers: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
+    return {topic: tuple(them) for topic, them in readers.items()}
+
+
+class StageProcessor(StatefulProcessor):
+    """A stage as Spark runs it: called once per shard and batch."""
+
+    def __init__(self, plan: ShardPlan, variable: str, shards: Mapping[int, int]) -> None:
+        self._plan = plan
+        self._variable = variable
+        self._shards = shards
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._cells = SparkCells(handle.getMapState(self._variable, "key binary", "value binary"))
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        shard = self._shards[key[0]]
+        own: list[Row] = []
+        for frame in rows:
+            is_own = frame["to"] == self._plan.stage
+            if not is_own.all():
+                yield frame.loc[~is_own, COLUMNS]
+            if is_own.any():
+                own += frame.loc[is_own, COLUMNS].itertuples(index=False, name=None)
+        if own:
+            yield pd.DataFrame(list(run_shard(self._plan, shard, own, self._cells)), columns=COLUMNS)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,327 @@
+"""A topology in the middle of a Spark job: DataFrames in, DataFrames out, streaming or batch. It owns how the columns
+of a user's DataFrame become records and how results become columns again; in between is the chain every query has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater.dsl.config import Config
+from headwater.dsl.serde import Float64, Int64, Json, Serde, SessionWindowed, Str, TimeWindowed
+from headwater.dsl.topology import Sink, Source, Topology
+from headwater.errors import StreamsError, TopologyError
+from headwater.streams.spark.chain import build_chain, needs_clock
+from headwater.streams.spark.clock import Ticks, tick_options
+from headwater.streams.spark.native import Native, decoded_long
+from headwater.streams.spark.query import plan_natively
+from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, unpack_batch
+from headwater.streams.spark.session import configure
+from headwater.streams.spark.shipping import check_executors, ship
+from headwater.streams.spark.stages import Stages
+
+__all__ = ["to_dataframes"]
+
+_HEADERS = "array<struct<key: string, value: binary>>"
+
+
+def to_dataframes(
+    topology: Topology,
+    frames: Mapping[str, DataFrame],
+    config: Config | None = None,
+    *,
+    order_by: str | None = None,
+    partitions: int | None = None,
+) -> dict[str, DataFrame]:
+    """The topics a topology writes, as DataFrames, from DataFrames for the topics it reads.
+
+    Each DataFrame has the columns `key`, `value` and `timestamp` (a timestamp, or epoch milliseconds), and may have
+    `headers`, `partition` and `offset`. Keys and values are binary as in a topic, or strings, or, for `Json`, structs,
+    maps and arrays, or numbers for `Int64` and `Float64`. Records are taken in the order of `offset` in each partition;
+    without that column, by timestamp, and those with equal timestamps by the number or timestamp in the column
+    `order_by`. Without `partition`, the key decides on one of `partitions`.
+
+    Results have `key`, `value` (text, numbers, structs of windows where the topic's serdes are such), `timestamp`,
+    `headers`, `partition` if one was chosen, and `shard` and `order`: of two results in one shard the one with the
+    higher `order` is later, so that `max_by(value, order)` is the last value of a key.
+    """
+    if not frames:
+        raise StreamsError(
+            "to_dataframes() needs a DataFrame for each topic that the topology reads, and was given none"
+        )
+    config = config or Config()
+    spark = next(iter(frames.values())).sparkSession
+    streaming = any(frame.isStreaming for frame in frames.values())
+    if streaming and not all(frame.isStreaming for frame in frames.values()):
+        raise StreamsError("to_dataframes() takes streaming DataFrames or batch ones, not both: use either")
+    configure(spark)
+    # The first use of it starts what state reports to, which a session that runs no query lacks.
+    assert spark.streams
+    count = partitions or spark.sparkContext.defaultParallelism
+    readers = _readers(topology, frames)
+    planned, natives, _ = plan_natively(spark, topology, config, dict.fromkeys(frames, count))
+    check_executors(spark, ship(spark, topology, config))
+    prepared = [_source_rows(topic, frames[topic], source, order_by, count) for topic, source in readers.items()]
+    unnumbered = [topic for topic, frame in frames.items() if "offset" not in frame.columns]
+    shards = {stage.number: stage.shards for stage in planned.chained}
+    ticks: DataFrame | None = None
+    if not streaming:
+        now = time.time_ns() // 1_000_000
+        rows = [(stage, at, None, SOURCE, at, now, DRAIN) for stage, many in shards.items() for at in range(many)]
+        ticks = spark.createDataFrame(rows, SCHEMA) if rows else None
+    elif needs_clock(planned, config):
+        spark.dataSource.register(Ticks)
+        ticks = spark.readStream.format(Ticks.name()).options(**tick_options(shards)).load().select(*COLUMNS)
+    sources = reduce(DataFrame.unionByName, prepared)
+    over = int(spark.conf.get("spark.sql.shuffle.partitions") or count)
+    chain = None
+    if any(stage.kind != "native" for stage in planned.stages):
+        chain = build_chain(planned, sources, ticks, over, unnumbered=unnumbered)
+    results = {}
+    for topic, (key, value) in _written(topology, config).items():
+        parts = [_native_results(native, sources, topic, key, value) for native in natives if topic in native.topics()]
+        if chain is not None and (not parts or _writes_elsewhere(planned, topic)):
+            parts.append(_results(chain, topic, key, value))
+        results[topic] = reduce(DataFrame.unionByName, parts)
+    return results
+
+
+def _writes_elsewhere(planned: Stages, topic: str) -> bool:
+    """Whether a stage that is not native writes a topic."""
+    nodes = [
+        node
+        for stage in planned.stages
+        if stage.kind != "native" and stage.spec is not None
+        for node in stage.spec.topology.nodes.values()
+    ]
+    return any(isinstance(node, Sink) and node.topic == topic for node in nodes)
+
+
+def _readers(topology: Topology, frames: Mapping[str, DataFrame]) -> dict[str, Source]:
+    faults: list[str] = []
+    readers: dict[str, Source] = {}
+    for source in topology.sources():
+        wanted = [topic for topic in source.topics if topic not in topology.internal_topics]
+        if source.pattern is not None:
+            wanted = [topic for topic in frames if source.pattern.fullmatch(topic)]
+        for topic in wanted:
+            if topic in frames:
+                readers[topic] = source
+            else:
+                faults.append(f"source {source.name!r} reads the topic {topic!r}: give a DataFrame for it")
+    faults += [
+        f"no source reads the topic {topic!r}: leave its DataFrame out" for topic in frames if topic not in readers
+    ]
+    if faults:
+        raise TopologyError(faults)
+    return readers
+
+
+# ---- in ----------------------------------------------------------------------------------------------------------
+
+
+def _source_rows(topic: str, frame: DataFrame, source: Source, order_by: str | None, partitions: int) -> DataFrame:
+    """A user's DataFrame in the columns every source has."""
+    missing = [name for name in ("key", "value", "timestamp") if name not in frame.columns]
+    if missing:
+        raise StreamsError(f"the DataFrame for {topic!r} has no column {', '.join(missing)}: it has {frame.columns}")
+    if "offset" in frame.columns:
+        order = F.col("offset").cast("long")
+    elif order_by is None or order_by not in frame.columns:
+        raise StreamsError(
+            f"the DataFrame for {topic!r} has no column offset, so that the order of records with equal timestamps is "
+            "not known: add one, or name a column with order_by="
+        )
+    else:
+        order = _ordering(topic, frame, order_by)
+    if "partition" in frame.columns:
+        partition = F.col("partition").cast("int")
+        partition = F.when((partition >= 0) & (partition < partitions), partition).otherwise(
+            F.raise_error(F.concat(F.lit(f"{topic} has {partitions} partitions (partitions=), not: "), partition)).cast(
+                "int"
+            )
+        )
+    else:
+        partition = F.lit(None).cast("int")
+    kind = frame.schema["timestamp"].dataType
+    timestamp = F.unix_millis("timestamp") if isinstance(kind, T.TimestampType) else F.col("timestamp").cast("long")
+    headers = F.col("headers").cast(_HEADERS) if "headers" in frame.columns else F.lit(None).cast(_HEADERS)
+    return frame.select(
+        F.lit(topic).alias("topic"),
+        partition.alias("partition"),
+        order.alias("offset"),
+        timestamp.alias("timestamp"),
+        _bytes(topic, frame, "key", source.key).alias("key"),
+        _bytes(topic, frame, "value", source.value).alias("value"),
+        headers.alias("headers"),
+    )
+
+
+def _ordering(topic: str, frame: DataFrame, name: str) -> Column:
+    kind = frame.schema[name].dataType
+    if isinstance(kind, T.IntegralType):
+        return F.col(name).cast("long")
+    if isinstance(kind, T.TimestampType):
+        return F.unix_micros(name)
+    raise StreamsError(
+        f"order_by={name!r}: the column is {kind.simpleString()} in the DataFrame for {topic!r}; records are ordered "
+        "by whole numbers or timestamps"
+    )
+
+
+def _bytes(topic: str, frame: DataFrame, name: str, serde: Serde) -> Column:
+    """A column as the bytes that its serde would read from a topic."""
+    kind, column = frame.schema[name].dataType, F.col(name)
+    if isinstance(kind, T.BinaryType):
+        return column
+    if isinstance(kind, T.StringType) and isinstance(serde, Str | Json):
+        return column.cast("binary")
+    if isinstance(kind, T.StructType | T.MapType | T.ArrayType) and isinstance(serde, Json):
+        return F.to_json(column, {"ignoreNullFields": "false"}).cast("binary")
+    if isinstance(kind, T.NumericType | T.BooleanType) and isinstance(serde, Json):
+        return column.cast("string").cast("binary")
+    if isinstance(kind, T.IntegralType) and isinstance(serde, Int64):
+        return F.unhex(F.lpad(F.hex(column.cast("long")), 16, "0"))
+    raise StreamsError(
+        f"the column {name} of the DataFrame for {topic!r} is {kind.simpleString()}, which the source's {serde!r} does "
+        "not take: make it binary, as it would be in the topic"
+    )
+
+
+# ---- out ---------------------------------------------------------------------------------------------------------
+
+
+def _written(topology: Topology, config: Config) -> dict[str, tuple[Serde | None, Serde | None]]:
+    written: dict[str, tuple[Serde | None, Serde | None]] = {}
+    for sink in topology.nodes.values():
+        if isinstance(sink, Sink):
+            if callable(sink.topic):
+                raise TopologyError(
+                    [
+                        f"sink {sink.name!r} names its topics by a function, so that there is no telling which "
+                        "DataFrames there are: give it a name, or run the topology with SparkBackend or locally"
+                    ]
+                )
+            if sink.topic not in topology.internal_topics:
+                written[sink.topic] = sink.key, sink.value
+    for topic in (config.dead_letters, config.late):
+        if topic is not None:
+            written.setdefault(topic, (None, None))
+    return written
+
+
+def _results(chain: DataFrame, topic: str, key: Serde | None, value: Serde | None) -> DataFrame:
+    rows = chain.where((F.col("to") == OUTPUT) & (F.col("topic") == topic))
+    key_type, value_type = _type(key), _type(value)
+    schema = (
+        f"key {key_type}, value {value_type}, timestamp long, headers {_HEADERS}, partition int, shard int, "
+        "order struct<stage: int, sequence: long, position: int>"
+    )
+    unpacked = rows.mapInArrow(_unpacking(key, value), schema)
+    return unpacked.withColumn("timestamp", F.timestamp_millis("timestamp"))
+
+
+def _native_results(
+    native: Native, sources: DataFrame, topic: str, key: Serde | None, value: Serde | None
+) -> DataFrame:
+    rows = native.frame(sources).where(F.col("topic") == topic)
+    order = F.struct(F.lit(native.stage).alias("stage"), F.col("sequence"), F.lit(0).alias("position"))
+    return rows.select(
+        _natively(F.col("key"), key).alias("key"),
+        _natively(F.col("value"), value).alias("value"),
+        F.timestamp_millis("timestamp").alias("timestamp"),
+        F.col("headers"),
+        F.lit(None).cast("int").alias("partition"),
+        F.col("by_shard").alias("shard"),
+        order.alias("order"),
+    )
+
+
+def _natively(raw: Column, serde: Serde | None) -> Column:
+    match serde:
+        case Str() | Json():
+            return raw.cast("string")
+        case Int64():
+            return decoded_long(raw)
+        case TimeWindowed():
+            cut = F.octet_length(raw) - 8
+            start = decoded_long(F.substring(raw, cut + 1, F.lit(8)))
+            parts = [
+                _natively(F.substring(raw, F.lit(1), cut), serde.inner).alias("key"),
+                start.alias("start"),
+                (start + F.lit(serde.size_ms)).alias("end"),
+            ]
+            return F.when(raw.isNotNull(), F.struct(*parts))
+        case _:
+            return raw
+
+
+def _type(serde: Serde | None) -> str:
+    match serde:
+        case Str() | Json():
+            return "string"
+        case Int64():
+            return "long"
+        case Float64():
+            return "double"
+        case TimeWindowed() | SessionWindowed():
+            return f"struct<key: {_type(serde.inner)}, start: long, end: long>"
+        case _:
+            return "binary"
+
+
+def _unpacking(key: Serde | None, value: Serde | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def unpacking(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                packed = unpack_batch(row["data"])
+                count = len(packed)
+                order = pa.StructArray.from_arrays(
+                    [
+                        pa.array([row["by"]] * count, pa.int32()),
+                        pa.array([row["sequence"]] * count, pa.int64()),
+                        pa.array(range(count), pa.int32()),
+                    ],
+                    ["stage", "sequence", "position"],
+                )
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        _decoded(packed.column(0), key),
+                        _decoded(packed.column(1), value),
+                        packed.column(2),
+                        packed.column(3),
+                        packed.column(4).cast(pa.int32()),
+                        pa.array([row["by_shard"]] * count, pa.int32()),
+                        order,
+                    ],
+                    ["key", "value", "timestamp", "headers", "partition", "shard", "order"],
+                )
+
+    return unpacking
+
+
+def _decoded(data: Any, serde: Serde | None) -> Any:
+    match serde:
+        case Str() | Json():
+            return data.cast(pa.string())
+        case Int64() | Float64():
+            kind = pa.int64() if isinstance(serde, Int64) else pa.float64()
+            return pa.array([None if item is None else serde.decode(item) for item in data.to_pylist()], kind)
+        case TimeWindowed() | SessionWindowed():
+            keys = [None if item is None else serde.decode(item) for item in data.to_pylist()]
+            inner = [None if k is None else serde.inner.encode(k.key) for k in keys]
+            parts = [
+                _decoded(pa.array(inner, pa.binary()), serde.inner),
+                pa.array([None if k is None else k.start for k in keys], pa.int64()),
+                pa.array([None if k is None else k.end for k in keys], pa.int64()),
+            ]
+            return pa.StructArray.from_arrays(parts, ["key", "start", "end"])
+        case _:
+            return data

@@ -1,0 +1,106 @@
+"""What is noted beside a checkpoint, and whether a topology may go on from it. Spark itself numbers state by its place
+in the plan, counted from the sink, and would give a changed topology another's state without a word.
+"""
+
+from __future__ import annotations
+
+import difflib
+import uuid
+from collections.abc import Callable, Iterable
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from headwater.dsl.config import Config
+from headwater.dsl.topology import Topology
+from headwater.errors import StreamsError
+from headwater.streams.spark.stages import Stages
+
+__all__ = ["FILE", "Recorded", "take_up"]
+
+FILE = "headwater.json"
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What a query is, as far as its checkpoint hangs on it."""
+
+    query: str  # one id per checkpoint, under which results are written once
+    app_id: str
+    topology: str
+    stages: dict[str, str]  # where each runs and on how many shards, in the order of the chain
+    topics: dict[str, int]  # and their partitions
+    identities: dict[str, str]  # of those topics
+    partitions: int  # Spark's
+
+    @classmethod
+    def of(
+        cls,
+        topology: Topology,
+        config: Config,
+        stages: Stages,
+        identities: Callable[[Iterable[str]], dict[str, str]],
+        partitions: int,
+    ) -> Recorded:
+        """What a topology is now."""
+        read = {topic for stage in stages.stages for topic in stage.topics} | stages.global_topics
+        topics = {topic: stages.partitions[topic] for topic in sorted(read - stages.internal)}
+        return cls(
+            uuid.uuid4().hex,
+            config.app_id,
+            topology.describe(),
+            {stage.name: f"{stage.kind} on {stage.shards}" for stage in stages.stages},
+            topics,
+            identities(topics),
+            partitions,
+        )
+
+    def differences(self, now: Recorded) -> list[str]:
+        """What has changed since, as far as it matters; topics that are new to a pattern do not."""
+        found: list[str] = []
+        if self.app_id != now.app_id:
+            found.append(f"it is the checkpoint of the application {self.app_id!r}, not of {now.app_id!r}")
+        if self.topology != now.topology:
+            lines = difflib.unified_diff(
+                self.topology.splitlines(), now.topology.splitlines(), "checkpoint", "now", lineterm="", n=0
+            )
+            found.append("the topology has changed:\n" + "\n".join(f"    {line}" for line in lines))
+        for topic, count in self.topics.items():
+            if topic in now.topics and now.topics[topic] != count:
+                found.append(
+                    f"the topic {topic!r} had {count} partitions and now has {now.topics[topic]}: keys would go to "
+                    "shards that do not know them"
+                )
+        for topic, identity in self.identities.items():
+            if now.identities.get(topic, identity) != identity:
+                found.append(f"the topic {topic!r} has been deleted and made anew: its offsets mean other records now")
+        if self.stages != now.stages and not found:
+            found.append(f"its stages were {self.stages} and are now {now.stages}")
+        return found
+
+
+def take_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
+    """Note what a query is beside a new checkpoint, or return what is noted there; refuse what does not fit to it."""
+    jvm = spark._jvm
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(checkpoint, FILE)
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    if not files.exists(path):
+        if files.exists(jvm.org.apache.hadoop.fs.Path(checkpoint, "offsets")):
+            raise StreamsError(
+                f"{checkpoint} is the checkpoint of a query that Headwater did not start: give another (--checkpoint)"
+            )
+        out = files.create(path, True)
+        out.write(bytearray(msgspec.json.encode(now)))
+        out.close()
+        return now
+    stream = files.open(path)
+    noted = msgspec.json.decode(bytes(stream.readAllBytes()), type=Recorded)
+    stream.close()
+    faults = noted.differences(now)
+    if faults:
+        told = "\n  - ".join(faults)
+        raise StreamsError(
+            f"the checkpoint {checkpoint} cannot be gone on with:\n  - {told}\n"
+            "Start what it belongs to, or give this a new checkpoint (--checkpoint) and so begin anew."
+        )
+    return noted

@@ -1,0 +1,369 @@
+"""One shard of a stage in one batch: rows in, rows out, over the cells in which the shard's state lives. It owns the
+order of a shard's input, what of it is carried over to the next batch, and where results go; the work is the shared
+task's, and nothing here knows Spark.
+
+Records of a source come in offset order. Those of a repartition topic come in the order of (sending stage, shard,
+sequence) and get their offsets here. Among several inputs the task takes the lowest timestamp first; what it does
+not take, because it waits for another input, is kept in cells of its own until a later batch:
+
+| cell | content |
+|---|---|
+| `q` | MessagePack: the time of the last tick, and (topic, partition, cell, last offset) of each chunk kept |
+| `q` number | a chunk: packed records as they came |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from headwater.dsl.partitioner import partition_for
+from headwater.state.backend import Backend
+from headwater.streams.changes import TASK
+from headwater.streams.context import Output
+from headwater.streams.queues import RawRecord
+from headwater.streams.spark.rows import DRAIN, OUTPUT, REPORT, SOURCE, Row, pack, unpack
+from headwater.streams.spark.state import Cells, PagedBackend
+from headwater.streams.task import Task, TaskSpec
+
+__all__ = [
+    "Report",
+    "Routes",
+    "ShardPlan",
+    "of_globals",
+    "open_backend",
+    "output_rows",
+    "run_shard",
+    "specification",
+]
+
+# A shard's backend keeps the global tables' own rows under this name, beside the task's.
+GLOBAL_TASK = "|global task"
+# How many records go into one row.
+AT_ONCE = 10_000
+
+_INDEX = b"q"
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where records for a topic go: to the stages that read it, or else out. Also how many partitions it has."""
+
+    readers: Mapping[str, Sequence[int]]
+    partitions: Mapping[str, int]
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; one that a function names and that is not there is made as wide as any."""
+        return self.partitions.get(topic) or max(self.partitions.values(), default=1)
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """What a stage's shards must know, in a form that travels."""
+
+    stage: int
+    task: bytes | None
+    global_task: bytes | None
+    global_topics: frozenset[str]
+    inputs: tuple[str, ...]
+    # Inputs that only keep copies of tables, and are taken before all else: answers to what was read come after it.
+    copied: frozenset[str]
+    routes: Routes
+    # Topics whose records have no offsets but something to order equal timestamps by.
+    unnumbered: frozenset[str] = frozenset()
+    # Records between two commits; None: as many as there are.
+    at_once: int | None = None
+
+
+class Report(msgspec.Struct):
+    """What a shard tells the driver about a batch."""
+
+    stage: int
+    shard: int
+    processed: int = 0
+    waiting: int = 0
+    dropped: dict[str, int] = {}
+    late: dict[str, int] = {}
+    printed: str = ""
+
+    def count(self, metrics: Mapping[str, Mapping[str, int]], muted: frozenset[str]) -> None:
+        """Add a task's counts, but for those of its muted steps."""
+        for name, counts in metrics.items():
+            if name not in muted:
+                if dropped := counts["dropped-records-total"]:
+                    self.dropped[name] = self.dropped.get(name, 0) + dropped
+                if late := counts["late-records-total"]:
+                    self.late[name] = self.late.get(name, 0) + late
+
+    def row(self) -> Row:
+        """The report as a row."""
+        return REPORT, self.shard, None, self.stage, self.shard, 0, msgspec.msgpack.encode(self)
+
+
+@lru_cache(maxsize=64)
+def specification(data: bytes) -> TaskSpec:
+    """A task's description from its bytes, once per process."""
+    return TaskSpec.loads(data)
+
+
+def open_backend(spec: TaskSpec | None, global_spec: TaskSpec | None, cells: Cells) -> PagedBackend:
+    """The rows of a shard: its task's, and those of its copy of the global tables."""
+    stores = spec.backend_stores() if spec is not None else [TASK]
+    if global_spec is not None:
+        stores = [*stores, *(GLOBAL_TASK if store == TASK else store for store in global_spec.backend_stores())]
+    return PagedBackend(cells, stores)
+
+
+def of_globals(backend: Backend) -> Backend:
+    """A shard's rows as the global task sees them."""
+    return _Renamed(backend, TASK, GLOBAL_TASK)
+
+
+class _Index(msgspec.Struct, array_like=True):
+    now: int = 0
+    next: int = 0
+    chunks: list[tuple[str, int, int, int]] = []
+
+
+@dataclass
+class _Chunk:
+    """Records of one input that wait to be fed: in a cell already, or new with this batch."""
+
+    last: int
+    load: Callable[[], list[RawRecord]]
+    cell: int | None = None
+
+
+@dataclass
+class _Inputs:
+    """The chunks of each input, in order, and those of them that the task has been given."""
+
+    waiting: dict[tuple[str, int], deque[_Chunk]] = field(default_factory=lambda: defaultdict(deque))
+    given: dict[tuple[str, int], list[_Chunk]] = field(default_factory=lambda: defaultdict(list))
+
+
+def run_shard(plan: ShardPlan, shard: int, rows: Sequence[Row], cells: Cells) -> Iterator[Row]:
+    """Take a shard's rows of one batch, commit what follows from them to its cells, and yield the rows for others."""
+    printed = io.StringIO()
+    report = Report(plan.stage, shard)
+    with contextlib.redirect_stdout(printed):
+        outputs = _Shard(plan, shard, cells, report).run(rows)
+    report.printed = printed.getvalue()
+    yield from output_rows(plan.routes, plan.stage, shard, 0, outputs)
+    yield report.row()
+
+
+class _Shard:
+    def __init__(self, plan: ShardPlan, shard: int, cells: Cells, report: Report) -> None:
+        self._plan = plan
+        self._shard = shard
+        self._cells = cells
+        self._report = report
+        self._spec = specification(plan.task) if plan.task is not None else None
+        self._global_spec = specification(plan.global_task) if plan.global_task is not None else None
+        self._backend = open_backend(self._spec, self._global_spec, cells)
+        self._outputs: list[Output] = []
+        data = cells.get(_INDEX)
+        self._index = _Index() if data is None else msgspec.msgpack.decode(data, type=_Index)
+        self._written = data
+
+    def run(self, rows: Sequence[Row]) -> list[Output]:
+        ticks = [row for row in rows if row[2] is None]
+        now = self._index.now = max([self._index.now, *(row[5] for row in ticks)])
+        globals_ = self._update_globals(rows, now)
+        if self._spec is not None:
+            spec = replace(
+                self._spec, partition=self._shard, task_id=f"{self._spec.task_id.rsplit('_', 1)[0]}_{self._shard}"
+            )
+            task = Task(spec, self._backend, self._plan.routes.partitions_of, globals_, now=now)
+            inputs = self._inputs(rows, task)
+            if self._plan.copied:
+                task.draining = True
+                self._process(task, inputs, now, self._plan.copied)
+            task.draining = any(row[6] == DRAIN for row in ticks)
+            self._process(task, inputs, now)
+            if ticks and task.punctuate(now):
+                self._commit(task)
+                self._process(task, inputs, now)
+            self._carry_over(task, inputs)
+            self._report.count(task.metrics(), spec.muted)
+            task.close()
+        self._backend.flush()
+        data = msgspec.msgpack.encode(self._index)
+        if data != self._written and self._index != _Index():
+            self._cells.put(_INDEX, data)
+        return self._outputs
+
+    # ---- global tables -----------------------------------------------------------------------------------------
+
+    def _update_globals(self, rows: Iterable[Row], now: int) -> Mapping[str, Any]:
+        if self._global_spec is None:
+            return {}
+        backend = of_globals(self._backend)
+        task = Task(self._global_spec, backend, self._plan.routes.partitions_of, now=now)
+        chunks = [row for row in rows if row[2] in self._plan.global_topics]
+        for row in sorted(chunks, key=lambda row: (row[2], row[4], row[5])):
+            topic, partition, data = row[2], row[4], row[6]
+            assert topic is not None
+            assert data is not None
+            records = unpack(data)
+            task.feed(topic, partition, records)
+            while task.process(len(records), now):
+                backend.write(task.commit().batch())
+        backend.write(task.commit().batch())
+        # Every shard has the same copy: one speaks for all.
+        if self._shard == 0:
+            self._report.count(task.metrics(), frozenset())
+        return task.stores
+
+    # ---- input -------------------------------------------------------------------------------------------------
+
+    def _inputs(self, rows: Iterable[Row], task: Task) -> _Inputs:
+        inputs = _Inputs()
+        for topic, partition, cell, last in self._index.chunks:
+            done = task.offsets.get((topic, partition), 0)
+            inputs.waiting[topic, partition].append(_Chunk(last, self._loader(cell, done), cell))
+        arrived: dict[str, list[Row]] = defaultdict(list)
+        for row in rows:
+            if row[2] is not None and row[2] not in self._plan.global_topics:
+                arrived[row[2]].append(row)
+        # In the order of the topology's own inputs, so that equal heads are taken as elsewhere; topics that a pattern
+        # has found since come last.
+        for topic in (*self._plan.inputs, *sorted(arrived.keys() - set(self._plan.inputs))):
+            if topic in arrived:
+                queue = inputs.waiting[topic, self._shard]
+                first = max(task.offsets.get((topic, self._shard), 0), queue[-1].last + 1 if queue else 0)
+                queue.extend(self._chunks(topic, arrived[topic], first))
+        return inputs
+
+    def _loader(self, cell: int, done: int) -> Callable[[], list[RawRecord]]:
+        def load() -> list[RawRecord]:
+            data = self._cells.get(_cell_key(cell))
+            assert data is not None
+            return [record for record in unpack(data) if record[4] >= done]
+
+        return load
+
+    def _chunks(self, topic: str, rows: list[Row], first: int) -> Iterator[_Chunk]:
+        rows.sort(key=lambda row: row[3:6])
+        loaded = [unpack(row[6]) for row in rows if row[6] is not None]
+        if topic in self._plan.unnumbered:
+            records = [record for records in loaded for record in records]
+            records.sort(key=lambda record: (record[2], record[4]))
+            loaded = [records]
+        elif rows[0][3] == SOURCE:
+            if any(before[-1][4] >= after[0][4] for before, after in pairwise(loaded)):
+                loaded = [sorted((record for records in loaded for record in records), key=lambda record: record[4])]
+            for records in loaded:
+                yield _chunk(records)
+            return
+        for records in loaded:
+            numbered = [(*record[:4], first + at) for at, record in enumerate(records)]
+            first += len(numbered)
+            yield _chunk(numbered)
+
+    def _process(self, task: Task, inputs: _Inputs, now: int, topics: Container[str] | None = None) -> None:
+        """Feed and process all there is, or all of some topics."""
+        limit = self._plan.at_once or 1 << 62
+        while True:
+            fed = False
+            for place, chunks in inputs.waiting.items():
+                if topics is not None and place[0] not in topics:
+                    continue
+                while chunks and not task.waiting(*place):
+                    chunk = chunks.popleft()
+                    inputs.given[place].append(chunk)
+                    task.feed(*place, chunk.load())
+                    fed = True
+                task.caught_up(*place, not chunks)
+            done = task.process(limit, now)
+            self._report.processed += done
+            if done and (self._plan.at_once or task.wants_commit):
+                self._commit(task)
+            if not done and not fed:
+                break
+        self._commit(task)
+
+    def _commit(self, task: Task) -> None:
+        changes = task.commit()
+        self._backend.write(changes.batch())
+        self._outputs += changes.outputs
+
+    def _carry_over(self, task: Task, inputs: _Inputs) -> None:
+        kept: list[tuple[str, int, int, int]] = []
+        for place in {**inputs.given, **inputs.waiting}:
+            done = task.offsets.get(place, 0)
+            for chunk in (*inputs.given[place], *inputs.waiting[place]):
+                if chunk.last < done:
+                    if chunk.cell is not None:
+                        self._cells.delete(_cell_key(chunk.cell))
+                    continue
+                if chunk.cell is None:
+                    chunk.cell = self._index.next
+                    self._index.next += 1
+                    records = chunk.load()
+                    self._cells.put(_cell_key(chunk.cell), pack(records))
+                kept.append((*place, chunk.cell, chunk.last))
+        self._index.chunks = kept
+        self._report.waiting = task.queued + sum(
+            len(chunk.load()) for chunks in inputs.waiting.values() for chunk in chunks
+        )
+
+
+def _chunk(records: list[RawRecord]) -> _Chunk:
+    return _Chunk(records[-1][4], lambda: records)
+
+
+def _cell_key(number: int) -> bytes:
+    return _INDEX + number.to_bytes(8, "big")
+
+
+def output_rows(routes: Routes, stage: int, shard: int, first: int, outputs: Iterable[Output]) -> Iterator[Row]:
+    """The rows that carry a shard's results to the stages that read their topic, or out. `first` orders the calls."""
+    sequence = first << 20
+    bound: dict[tuple[int, int, str], list[Any]] = {}
+    for topic, partition, key, value, timestamp, headers in outputs:
+        readers = routes.readers.get(topic)
+        if readers is None:
+            bound.setdefault((OUTPUT, shard, topic), []).append((key, value, timestamp, headers, partition))
+        else:
+            if partition is None:
+                count = routes.partitions[topic]
+                partition = shard % count if key is None else partition_for(key, count)
+            for reader in readers:
+                bound.setdefault((reader, partition, topic), []).append((key, value, timestamp, headers, 0))
+    for (to, to_shard, topic), records in bound.items():
+        for at in range(0, len(records), AT_ONCE):
+            yield to, to_shard, topic, stage, shard, sequence, pack(records[at : at + AT_ONCE])
+            sequence += 1
+
+
+class _Renamed:
+    """A back end with one of its stores under another name."""
+
+    def __init__(self, backend: Backend, name: str, real: str) -> None:
+        self._backend = backend
+        self._names = {name: real}
+
+    def _real(self, store: str) -> str:
+        return self._names.get(store, store)
+
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._backend.get_many(self._real(store), keys)
+
+    def scan(self, store: str, lo: bytes, hi: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        return self._backend.scan(self._real(store), lo, hi, reverse)
+
+    def write(self, batch: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
+        self._backend.write({self._real(store): rows for store, rows in batch.items()})
+
+    def close(self) -> None:
+        self._backend.close()

@@ -1,0 +1,168 @@
+"""A real Apache Kafka, one node in KRaft mode on loopback, as a process of its own that can be stopped, killed and
+started again on the same data and port."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka.jars import jars
+
+HOST = "127.0.0.1"
+PATIENCE = 60.0
+# Below the ports that the system gives to outgoing connections: one of those could take ours between kill and restart.
+PORTS = range(20_000, 32_000)
+# Ends with the broker; and ends the broker when its own standard input does, so that no broker outlives a test run.
+LEASH = """
+exec 3<&0
+"$@" </dev/null & pid=$!
+echo $pid
+{ read -r _ <&3; kill -9 $pid 2>/dev/null; } &
+wait $pid
+"""
+
+
+class Broker:
+    """Kafka in `directory`; `settings` are the server's own and come last."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        with ExitStack() as held:
+            port, controller = (_free_port(held) for _ in range(2))
+        self.bootstrap = f"{HOST}:{port}"
+        self._properties = directory / "server.properties"
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{HOST}:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": f"{HOST}:{controller}",
+            "log.dirs": str(directory / "data"),
+            "auto.create.topics.enable": "false",
+            # Retention goes by the records' timestamps, and those of tests are from 1970.
+            "log.retention.ms": "-1",
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.num.partitions": "2",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            # A killed member's partitions come back after the session: 45 s on the defaults.
+            "group.consumer.session.timeout.ms": "3000",
+            "group.consumer.min.session.timeout.ms": "1000",
+            "group.consumer.heartbeat.interval.ms": "500",
+            "group.consumer.min.heartbeat.interval.ms": "100",
+            "group.min.session.timeout.ms": "1000",
+            # So long a killed broker that starts again is taken for one that still lives.
+            "broker.session.timeout.ms": "4000",
+            "broker.heartbeat.interval.ms": "500",
+            "group.initial.rebalance.delay.ms": "0",
+            **(settings or {}),
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        self._leash: subprocess.Popen[str] | None = None
+        self._pid = 0
+        cluster = uuid.uuid4().hex[:22]
+        formatting = self._command("kafka.tools.StorageTool", "format", "--standalone", "--cluster-id", cluster)
+        done = subprocess.run([*formatting, "--config", str(self._properties)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"Kafka could not format {directory}:\n{done.stdout}{done.stderr}")
+
+    def _command(self, main: str, *words: str) -> list[str]:
+        java = shutil.which("java")
+        if java is None:
+            raise RuntimeError("The broker of the tests needs Java 17 or newer: install openjdk-17-jre-headless.")
+        path = os.pathsep.join(map(str, jars("broker")))
+        return [java, "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN", "-cp", path, main, *words]
+
+    def start(self) -> "Broker":
+        """Return when the broker answers."""
+        with (self.directory / "broker.log").open("a") as log:
+            self._leash = subprocess.Popen(
+                ["sh", "-c", LEASH, "leash", *self._command("kafka.Kafka", str(self._properties))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._leash.stdout is not None
+        self._pid = int(self._leash.stdout.readline())
+        self._await_answer()
+        return self
+
+    def _await_answer(self) -> None:
+        admin = self.admin()
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                admin.list_topics(timeout=1)
+                return
+            except KafkaException as error:
+                if not self.alive or time.monotonic() > deadline:
+                    state = "does not answer" if self.alive else "has ended"
+                    self.kill()
+                    log = (self.directory / "broker.log").read_text()[-4000:]
+                    raise RuntimeError(f"The Kafka broker in {self.directory} {state}:\n{log}") from error
+
+    @property
+    def alive(self) -> bool:
+        return self._leash is not None and self._leash.poll() is None
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> str:
+        """Make a topic, settings with `_` for `.`, and return its name."""
+        config = {name.replace("_", "."): value for name, value in settings.items()}
+        new = NewTopic(topic, partitions, 1, config=config)
+        admin = self.admin()
+        admin.create_topics([new], operation_timeout=10)[topic].result()
+        return topic
+
+    def stop(self) -> None:
+        """End the broker in order; its data stay."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the broker with kill -9."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._leash is None:
+            return
+        if self.alive:
+            os.kill(self._pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            self._leash.wait(PATIENCE)
+        # Letting go of the leash kills what is still there.
+        self._leash.communicate()
+        self._leash = None
+
+    def restart(self) -> None:
+        """Stop in order, and start again on the same data and port."""
+        self.stop()
+        self.start()
+
+
+def _free_port(held: ExitStack) -> int:
+    while True:
+        try:
+            found = held.enter_context(socket.socket())
+            found.bind((HOST, port := random.choice(PORTS)))
+            return port
+        except OSError:
+            continue
