@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv dev jars demo test check bench-core bench-log bench-load lock clean
+.PHONY: help venv dev jars demo test conformance-spark check bench-core bench-log bench-load lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ MAVEN := mvn --batch-mode --quiet --no-transfer-progress --file tests/kafka/pom.
 WORKERS ?= 2
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(CORE) ## make the virtual environment in .venv with the core alone, enough for the demo
 
@@ -25,6 +25,9 @@ demo: venv ## run an example topology and show its results as a table
 
 test: dev jars ## run the tests and the doctests of package, README and docs
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
+
+conformance-spark: dev jars ## replay all golden traces on Spark, which takes about half an hour
+	HEADWATER_SPARK=all $(BIN)/pytest -q -n 0 tests/spark/test_traces.py
 
 check: dev ## lint (ruff), types (mypy, strict) and the rules of the house
 	$(BIN)/ruff check .

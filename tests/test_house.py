@@ -126,11 +126,13 @@ def test_setuptools_knows_every_package() -> None:
         assert os.readlink(ROOT / "headwater" / folder) == f"../{folder}"
 
 
-def test_the_lock_pins_core_and_dev_and_names_no_place() -> None:
+def test_the_lock_pins_all_that_tests_need_and_names_no_place() -> None:
     pins = (ROOT / "requirements.lock").read_text().splitlines()
     assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*( ; [^/]+)?", pin)] == []
     meta = project()["project"]
-    wanted = {re.split(r"[<>=]", want)[0] for want in meta["dependencies"] + meta["optional-dependencies"]["dev"]}
+    extras = meta["optional-dependencies"]
+    asked = [*meta["dependencies"], *extras["dev"], *extras["kafka"], *extras["spark"]]
+    wanted = {re.split(r"[<>=]", want)[0] for want in asked}
     assert wanted <= {pin.split("==")[0] for pin in pins}
 
 

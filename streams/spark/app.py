@@ -244,7 +244,6 @@ def figures(counted: dict[str, Any], recent: Iterable[Any], now: int) -> dict[st
         "latency-max-ms": None,
         "commits-total": counted["batches-total"],
         "commit-ms": sum(took) / len(took) if took else None,
-        "state-rows": sum(operator.numRowsTotal for operator in operators),
         "state-bytes": sum(operator.memoryUsedBytes for operator in operators),
         DROPPED: counted[DROPPED],
         LATE: counted[LATE],

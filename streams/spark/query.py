@@ -217,6 +217,7 @@ class SparkQuery:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._totals: Counter[str] = Counter()
         self._waiting: dict[tuple[int, int], int] = {}
+        self._rows: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._query: StreamingQuery | None = None
 
@@ -260,6 +261,7 @@ class SparkQuery:
             for report in reports:
                 self._totals["records"] += report.processed
                 self._waiting[report.stage, report.shard] = report.waiting
+                self._rows[report.stage, report.shard] = report.rows
                 for kind, counts in (("dropped", report.dropped), ("late", report.late)):
                     for step, count in counts.items():
                         self._counts[kind, step] += count
@@ -358,6 +360,7 @@ class SparkQuery:
                 "batches-total": self._totals["batches"],
                 "records-total": self._totals["records"],
                 "waiting-records": sum(self._waiting.values()),
+                "state-rows": sum(self._rows.values()),
                 "dropped-records-total": sum(n for (kind, _), n in self._counts.items() if kind == "dropped"),
                 "late-records-total": sum(n for (kind, _), n in self._counts.items() if kind == "late"),
                 "steps": steps,

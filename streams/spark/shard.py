@@ -93,6 +93,7 @@ class Report(msgspec.Struct):
     dropped: dict[str, int] = {}
     late: dict[str, int] = {}
     printed: str = ""
+    rows: int = 0  # in all its stores
 
     def count(self, metrics: Mapping[str, Mapping[str, int]], muted: frozenset[str]) -> None:
         """Add a task's counts, but for those of its muted steps."""
@@ -197,6 +198,7 @@ class _Shard:
             self._report.count(task.metrics(), spec.muted)
             task.close()
         self._backend.flush()
+        self._report.rows = sum(self._backend.counts().values())
         data = msgspec.msgpack.encode(self._index)
         if data != self._written and self._index != _Index():
             self._cells.put(_INDEX, data)

@@ -136,6 +136,7 @@ class _Head(msgspec.Struct, array_like=True):
     version: int
     next_page: int
     rows: dict[str, dict[bytes, bytes]]
+    counts: dict[str, int]  # how many rows the other stores have
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -328,7 +329,7 @@ class PagedBackend:
     def _head(self) -> _Head:
         if self._known_head is None:
             cell = self._cells.get(_HEAD)
-            head = _Head(_VERSION, 0, {}) if cell is None else _decode_head(_decompress(cell))
+            head = _Head(_VERSION, 0, {}, {}) if cell is None else _decode_head(_decompress(cell))
             if head.version != _VERSION:
                 raise StateError(
                     f"The state in the checkpoint has layout version {head.version}, not {_VERSION}: go on with the "
@@ -350,7 +351,8 @@ class PagedBackend:
         for name, is_small in [(name, self._is_small(name)) for name in batch]:
             changes = batch[name]
             if not is_small:
-                self._write(self._store(name), changes)
+                counts = self._head().counts
+                counts[name] = counts.get(name, 0) + self._write(self._store(name), changes)
                 continue
             rows = self._small(name)
             for key, row in changes.items():
@@ -360,10 +362,12 @@ class PagedBackend:
                 else:
                     rows[key] = row
 
-    def _write(self, store: _Store, changes: Mapping[bytes, bytes | None]) -> None:
+    def _write(self, store: _Store, changes: Mapping[bytes, bytes | None]) -> int:
+        """Put rows into their pages; return how many more there are now."""
+        more = 0
         if not store.starts:
             if all(row is None for row in changes.values()):
-                return
+                return 0
             store.starts, store.numbers, store.moved = [b""], [self._new_page(store, {}, 0)], True
         # Where not all pages fit into memory, those keys come together that are in the same.
         fits = len(store.numbers) * self._page_bytes <= self._held_bytes
@@ -373,10 +377,12 @@ class PagedBackend:
             for key, page in zip(some, pages, strict=True):
                 row = changes[key]
                 if row is not None:
+                    more += key not in page.rows
                     page.rows[key] = row
                     written += len(key) + len(row)
                     touched.add(page)
                 elif page.rows.pop(key, None) is not None:
+                    more -= 1
                     touched.add(page)
             for page in touched:
                 page.order = None
@@ -389,6 +395,11 @@ class PagedBackend:
                 for number in grown:
                     store.pages[number].size = len(_encode(store.pages[number].rows))
                 self._arrange(store, grown)
+        return more
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each store has, but for the small ones."""
+        return dict(self._head().counts)
 
     def flush(self) -> None:
         """Put what has changed since the last flush into the cells."""

@@ -181,7 +181,7 @@ def check(trace: Trace, replayed: Replay, on: str) -> None:
 
 
 def check_in_all(trace: Trace, observed: Sequence[Observed], contents: Contents, on: str) -> None:
-    """Fail where what some batches of steps brought in all differs from the trace: each key's records in their order."""
+    """Fail where what some batches of steps brought in all differs from the trace, keys apart."""
     __tracebackhide__ = True
     assert not [batch.error for batch in observed if batch.error], f"{trace.name} on {on}: {observed}"
     got = Observed(

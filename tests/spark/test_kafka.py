@@ -12,6 +12,8 @@ from confluent_kafka import Producer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from headwater import Config, Str, StreamsBuilder
+from headwater.dsl.partitioner import partition_for
 from headwater.errors import StreamsError
 from headwater.streams.spark.kafka import (
     explain,
@@ -21,8 +23,10 @@ from headwater.streams.spark.kafka import (
     kafka_topics,
     starting_offsets,
 )
+from headwater.streams.spark.query import SparkBackend
 from headwater.streams.spark.rows import SOURCE_SCHEMA
 from tests.kafka.broker import Broker
+from tests.kafka.reading import records
 
 # Key, value, timestamp, headers.
 Sent = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
@@ -216,3 +220,35 @@ def test_a_folder_of_jars_takes_its_place(monkeypatch: pytest.MonkeyPatch, tmp_p
     for jar in ("b.jar", "a.jar", "readme.txt"):
         (tmp_path / jar).touch()
     assert jars_conf() == {"spark.jars": f"{tmp_path / 'a.jar'},{tmp_path / 'b.jar'}"}
+
+
+def test_a_topology_reads_and_writes_kafka(spark: SparkSession, kafka: Broker, name: str, tmp_path: Path) -> None:
+    source, sink = kafka.create(f"{name}-in", 2), f"{name}-out"
+    builder = StreamsBuilder()
+    counts = builder.stream(source, value=Str()).group_by(lambda key, value: value).count()
+    counts.to_stream().map_values(str).to(sink, value=Str())
+    topology, broker = builder.build(), f"kafka://{kafka.bootstrap}"
+
+    def run_what_is_there() -> None:
+        backend = SparkBackend(spark)
+        config = Config(app_id=name)
+        checkpoint = tmp_path / "checkpoint"
+        backend.start(
+            topology, config, broker=broker, checkpoint=checkpoint, trigger="available-now"
+        ).awaitTermination()
+
+    with pytest.raises(StreamsError, match=f"has no topic '{sink}'"):
+        run_what_is_there()
+    kafka.create(sink, 2)
+    words = [b"a", b"b", b"a", b"a", b"b"]
+    for turn in range(2):
+        send(kafka, source, [(b"k", word, 10 * turn + number, []) for number, word in enumerate(words, 1)])
+        run_what_is_there()
+    got: dict[bytes | None, list[tuple[bytes | None, int]]] = {}
+    for message in records(kafka, sink):
+        assert message.partition() == partition_for(message.key() or b"", 2)
+        got.setdefault(message.key(), []).append((message.value(), message.timestamp()[1]))
+    assert got == {
+        b"a": [(b"1", 1), (b"2", 3), (b"3", 4), (b"4", 11), (b"5", 13), (b"6", 14)],
+        b"b": [(b"1", 2), (b"2", 5), (b"3", 12), (b"4", 15)],
+    }
