@@ -1,6 +1,7 @@
 """Kafka Streams for Python: the public names."""
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from headwater.dsl import aggregates as agg
 from headwater.dsl.builder import StreamsBuilder
@@ -36,6 +37,11 @@ from headwater.streams.driver import TopologyTestDriver
 from headwater.streams.processor import Processor
 from headwater.streams.producer import Producer
 from headwater.streams.run import run
+
+if TYPE_CHECKING:
+    from headwater.streams.spark.dataframes import to_dataframes as to_dataframes
+    from headwater.streams.spark.query import SparkBackend as SparkBackend
+    from headwater.streams.spark.query import SparkQuery as SparkQuery
 
 __version__ = version("headwater")
 
@@ -96,3 +102,16 @@ __all__ = [
     "run",
     "when",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Look up the names that need Spark, an extra, when they are asked for; `import *` leaves them out."""
+    if name in ("SparkBackend", "SparkQuery"):
+        from headwater.streams.spark import query
+
+        return getattr(query, name)
+    if name == "to_dataframes":
+        from headwater.streams.spark.dataframes import to_dataframes
+
+        return to_dataframes
+    raise AttributeError(f"module 'headwater' has no attribute {name!r}")

@@ -40,7 +40,7 @@ def describe_stages(stages: Stages, reasons: Mapping[str, str] = MappingProxyTyp
 
     >>> from headwater import Config, StreamsBuilder
     >>> from headwater.streams.spark.describe import describe_stages
-    >>> from headwater.streams.spark.query import plan_natively, query_rows
+    >>> from headwater.streams.spark.query import plan_stages
     >>> builder = StreamsBuilder()
     >>> counts = builder.stream("in").group_by(lambda k, v: v, name="by").count(store="counts")
     >>> counts.to_stream(name="s").to("out", name="o")

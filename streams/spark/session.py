@@ -11,18 +11,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from headwater.errors import StreamsError
+import pyspark
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]  # it comes without types
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
-try:
-    import pyspark
-    from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]  # it comes without types
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-except ModuleNotFoundError as error:
-    raise StreamsError(
-        f"Spark is not installed ({error.name} is missing): run pip install 'headwater[spark]'."
-    ) from error
+from headwater.errors import StreamsError
 
 __all__ = ["broker_settings", "configure", "is_local", "open_session"]
 

@@ -1,0 +1,228 @@
+"""The jobs of `make bench-spark`, each twice: as a topology, and by hand in PySpark as one who knows it writes it.
+
+By hand means Spark's own expressions and windows where they suffice, and `applyInPandasWithState`, vectorised within
+each group, where an update per record is wanted. Nobody sorts there: within a group Spark hands on the order it read,
+though it does not promise to. `digest` is what must come out alike, as SQL over the results of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from headwater import Json, StreamsBuilder, TimeWindows, Topology, agg, col
+
+MINUTE = timedelta(minutes=1)
+MINUTE_MS = 60_000
+GRACE = timedelta(seconds=10)
+GRACE_MS = 10_000
+ORDER = "user string, amount long, item string, paid boolean"
+
+
+class Order(msgspec.Struct):
+    """The value of a record in `orders`; its user is the record's key too."""
+
+    user: str
+    amount: int
+    item: str
+    paid: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """A topology, the same by hand, and how fast the one is to be beside the other."""
+
+    name: str
+    aim: float
+    topology: Callable[[], Topology]
+    by_hand: Callable[[Mapping[str, DataFrame]], DataFrame]
+    digest: tuple[str, str]
+    topics: tuple[str, ...] = ("orders",)
+
+
+def parsed(frame: DataFrame) -> DataFrame:
+    """Records of `orders` from Kafka: key, order, timestamp."""
+    order = F.from_json(F.col("value").cast("string"), ORDER)
+    return frame.select(F.col("key").cast("string").alias("key"), order.alias("order"), "timestamp")
+
+
+# ---- a chain of expressions ---------------------------------------------------------------------------------------
+
+
+def chain() -> Topology:
+    """The larger orders, doubled."""
+    builder = StreamsBuilder(value=Json(type=Order))
+    large = builder.stream("orders").filter(col("amount") > 10)
+    large.select(item=col("item"), total=col("amount") * 2).to("large", value=Json())
+    return builder.build()
+
+
+def chain_by_hand(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The same in expressions of Spark's."""
+    large = parsed(frames["orders"]).where(F.col("order.amount") > 10)
+    doubled = F.struct(F.col("order.item").alias("item"), (F.col("order.amount") * 2).alias("total"))
+    return large.select("key", F.to_json(doubled).alias("value"), "timestamp")
+
+
+# ---- a window aggregate, once per key and batch -------------------------------------------------------------------
+
+
+def per_batch() -> Topology:
+    """The sum per user and minute, as of each batch."""
+    builder = StreamsBuilder(value=Json(type=Order))
+    by_user = builder.stream("orders").group_by(col("user"), name="by-user")
+    windows = by_user.windowed_by(TimeWindows.of(MINUTE, grace=GRACE))
+    windows.aggregate(total=agg.sum(col("amount")), emit="per-batch", store="sums").to_stream().to("sums")
+    return builder.build()
+
+
+def per_batch_by_hand(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The same in Spark's own aggregation."""
+    orders = parsed(frames["orders"]).select("order.user", "order.amount", "timestamp")
+    windows = orders.withWatermark("timestamp", f"{GRACE_MS} milliseconds").groupBy(
+        "user", F.window("timestamp", f"{MINUTE_MS} milliseconds")
+    )
+    return windows.agg(F.sum("amount").alias("total"))
+
+
+# ---- a count per record -------------------------------------------------------------------------------------------
+
+
+def count(topic: str = "orders") -> Topology:
+    """How many orders each user has made, with every order."""
+    builder = StreamsBuilder(value=Json())
+    builder.stream(topic).group_by_key().count(store="counts").to_stream().to("counts", value=Json())
+    return builder.build()
+
+
+def count_by_hand(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The same, a group per user."""
+    orders = frames["orders"].select(F.col("key").cast("string").alias("key"), "timestamp")
+    return orders.groupBy("key").applyInPandasWithState(
+        _counts, "key string, value long, timestamp timestamp", "total long", "update", GroupStateTimeout.NoTimeout
+    )
+
+
+def _counts(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    (total,) = state.get if state.exists else (0,)
+    for frame in frames:
+        counts = range(total + 1, total + len(frame) + 1)
+        total += len(frame)
+        yield pd.DataFrame({"key": key[0], "value": counts, "timestamp": frame["timestamp"]})
+    state.update((total,))
+
+
+# ---- a window sum per record --------------------------------------------------------------------------------------
+
+
+def tumbling() -> Topology:
+    """The sum per user and minute, with every order."""
+    builder = StreamsBuilder(value=Json())
+    windows = builder.stream("orders").group_by_key().windowed_by(TimeWindows.of(MINUTE, grace=GRACE))
+    windows.aggregate(lambda: 0, _add, store="sums", value=Json()).to_stream().to("sums")
+    return builder.build()
+
+
+def _add(key: str, order: dict[str, Any], total: int) -> int:
+    return total + int(order["amount"])
+
+
+def tumbling_by_hand(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The same, a group per user and minute, which is forgotten when the watermark has passed it."""
+    orders = parsed(frames["orders"]).select("key", "timestamp", F.col("order.amount").alias("amount"))
+    start = F.unix_millis(F.window("timestamp", f"{MINUTE_MS} milliseconds")["start"])
+    windows = orders.withWatermark("timestamp", f"{GRACE_MS} milliseconds").groupBy("key", start.alias("start"))
+    return windows.applyInPandasWithState(
+        _sums,
+        "key string, start long, value long, timestamp timestamp",
+        "total long",
+        "update",
+        GroupStateTimeout.EventTimeTimeout,
+    )
+
+
+def _sums(key: tuple[str, int], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    user, start = key
+    end = int(start) + MINUTE_MS + GRACE_MS
+    if state.hasTimedOut or end <= state.getCurrentWatermarkMs():
+        state.remove()
+        return
+    (total,) = state.get if state.exists else (0,)
+    for frame in frames:
+        sums = frame["amount"].cumsum() + total
+        total = int(sums.iloc[-1])
+        yield pd.DataFrame({"key": user, "start": start, "value": sums, "timestamp": frame["timestamp"]})
+    state.update((total,))
+    state.setTimeoutTimestamp(end)
+
+
+# ---- a join with a table, per record ------------------------------------------------------------------------------
+
+
+def join() -> Topology:
+    """Orders with the city of their user."""
+    builder = StreamsBuilder(value=Json())
+    users = builder.table("users", store="users")
+    builder.stream("orders").join(users, _with_city).to("placed")
+    return builder.build()
+
+
+def _with_city(order: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
+    return {**order, "city": user["city"]}
+
+
+def join_by_hand(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The same, a group per user with both kinds of records, JSON read and written by Spark itself."""
+    orders = parsed(frames["orders"]).select("key", "timestamp", "order.*")
+    city = F.from_json(F.col("value").cast("string"), "city string")["city"]
+    users = frames["users"].select(F.col("key").cast("string").alias("key"), "timestamp", city.alias("city"))
+    fields = ["user", "amount", "item", "paid", "city"]
+    placed = (
+        orders.unionByName(users, allowMissingColumns=True)
+        .groupBy("key")
+        .applyInPandasWithState(
+            _placed,
+            f"key string, timestamp timestamp, {ORDER}, city string",
+            "city string",
+            "update",
+            GroupStateTimeout.NoTimeout,
+        )
+    )
+    return placed.select("key", F.to_json(F.struct(*fields)).alias("value"), "timestamp")
+
+
+def _placed(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    (city,) = state.get if state.exists else (None,)
+    rows = pd.concat(frames)
+    changes = rows["city"].dropna()
+    if len(changes):
+        rows = rows.sort_values("timestamp", kind="stable")
+        rows["city"] = rows["city"].ffill()
+        state.update((rows["city"].iloc[-1],))
+    if city is not None:
+        rows["city"] = rows["city"].fillna(city)
+    placed = rows[rows["user"].notna() & rows["city"].notna()]
+    yield placed[["key", "timestamp", "user", "amount", "item", "paid", "city"]]
+
+
+JOBS = [
+    Job("filter and select, native", 0.95, chain, chain_by_hand, ("value", "value")),
+    Job(
+        "tumbling sum per batch, native",
+        0.9,
+        per_batch,
+        per_batch_by_hand,
+        ("get_json_object(value, '$.total')", "total"),
+    ),
+    Job("keyed count per record", 1.2, count, count_by_hand, ("value", "value")),
+    Job("tumbling sum per record", 1.2, tumbling, tumbling_by_hand, ("value", "value")),
+    Job("stream-table join per record", 1.2, join, join_by_hand, ("value", "value"), ("orders", "users")),
+]
