@@ -18,6 +18,7 @@ from headwater.dsl.callables import place
 from headwater.dsl.config import Config
 from headwater.dsl.durations import LONG_MAX
 from headwater.dsl.java_order import hash_order
+from headwater.dsl.records import Headers
 from headwater.dsl.serde import Serde
 from headwater.dsl.suppliers import stores_of
 from headwater.dsl.timestamps import OnInvalid, SourceRecord
@@ -28,7 +29,7 @@ from headwater.streams import operators
 from headwater.streams.attributes import Attributes
 from headwater.streams.changes import NOTHING, TASK, Changes, memory_key, pickled, read_committed
 from headwater.streams.compile import Shared, compile_nodes
-from headwater.streams.context import TaskContext
+from headwater.streams.context import Output, TaskContext
 from headwater.streams.faults import RecordFailed
 from headwater.streams.queues import Head, PartitionGroup, RawRecord, RecordQueue
 from headwater.streams.stores import Store, backend_stores, open_store
@@ -312,6 +313,11 @@ class Task:
         return self._context.timestamp
 
     @property
+    def record_place(self) -> tuple[str | None, int | None, Headers]:
+        """Topic, offset and headers of the record processed last."""
+        return self._context.topic, self._context.offset, self._context.headers
+
+    @property
     def queued(self) -> int:
         """How many records wait."""
         return len(self._inputs)
@@ -429,6 +435,12 @@ class Task:
                 punctuations.fire("stream-time", stream_time)
         queue.partition_time = partition_time
 
+    def take_outputs(self) -> list[Output]:
+        """Take what has been sent since the last commit, before the next one would."""
+        outputs = self._context.outputs[:]
+        self._context.outputs.clear()
+        return outputs
+
     def punctuate(self, now: int) -> bool:
         """Run the wall-clock punctuators that are due; whether there were any."""
         self._check()
@@ -473,10 +485,8 @@ class Task:
             if (offset := queue.next_offset) is not None and offset != self.offsets.get(at)
         }
         self.offsets.update(offsets)
-        outputs = context.outputs[:]
-        context.outputs.clear()
         context.commit_requested = False
-        return Changes(rows, memory, offsets, outputs)
+        return Changes(rows, memory, offsets, self.take_outputs())
 
     def _changed_memory(self) -> dict[bytes, bytes | None]:
         changed: dict[bytes, bytes | None] = {}

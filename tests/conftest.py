@@ -1,4 +1,4 @@
-"""What tests of several folders share: a real Kafka broker, started by the first that needs one."""
+"""What tests of several folders share: a real Kafka broker, started by the first that needs one, and no deadlines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
+
+# Machines are shared: how long an example takes says nothing.
+settings.register_profile("headwater", deadline=None)
+settings.load_profile("headwater")
 
 
 @pytest.fixture(scope="session")

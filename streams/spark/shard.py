@@ -19,7 +19,7 @@ import io
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +30,7 @@ from headwater.state.backend import Backend
 from headwater.streams.changes import TASK
 from headwater.streams.context import Output
 from headwater.streams.queues import RawRecord
-from headwater.streams.spark.rows import DRAIN, OUTPUT, REPORT, SOURCE, Row, pack, unpack
+from headwater.streams.spark.rows import DRAIN, OUTPUT, REPORT, SOURCE, Row, pack, unpack, unpack_batch
 from headwater.streams.spark.state import Cells, PagedBackend
 from headwater.streams.task import Task, TaskSpec
 
@@ -51,6 +51,8 @@ GLOBAL_TASK = "|global task"
 AT_ONCE = 10_000
 
 _INDEX = b"q"
+# How the headers begin that say how far an asker was.
+TAG = "headwater-"
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,22 @@ class ShardPlan:
     global_task: bytes | None
     global_topics: frozenset[str]
     inputs: tuple[str, ...]
-    # Inputs that only keep copies of tables, and are taken before all else: answers to what was read come after it.
+    # Inputs that only keep copies of tables: answers to what was read come after it.
     copied: frozenset[str]
+    # Part of a circle: no input waits for another, so that answers come in the batch of what they answer.
+    in_circle: bool
+    # The header under which records on their way round carry how many records of the batch were read before.
+    tag: str | None
     routes: Routes
     # Topics whose records have no offsets but something to order equal timestamps by.
     unnumbered: frozenset[str] = frozenset()
     # Records between two commits; None: as many as there are.
     at_once: int | None = None
+
+    @property
+    def answers(self) -> frozenset[str]:
+        """Inputs that other stages have made, and that are no copies."""
+        return frozenset(self.inputs).intersection(self.routes.readers) - self.copied
 
 
 class Report(msgspec.Struct):
@@ -131,7 +142,7 @@ def of_globals(backend: Backend) -> Backend:
 class _Index(msgspec.Struct, array_like=True):
     now: int = 0
     next: int = 0
-    chunks: list[tuple[str, int, int, int]] = []
+    chunks: list[tuple[str, int, int, int, int]] = []
 
 
 @dataclass
@@ -139,8 +150,10 @@ class _Chunk:
     """Records of one input that wait to be fed: in a cell already, or new with this batch."""
 
     last: int
+    count: int
     load: Callable[[], list[RawRecord]]
     cell: int | None = None
+    sender: tuple[int, int] | None = None  # of records that another stage has made
 
 
 @dataclass
@@ -156,9 +169,9 @@ def run_shard(plan: ShardPlan, shard: int, rows: Sequence[Row], cells: Cells) ->
     printed = io.StringIO()
     report = Report(plan.stage, shard)
     with contextlib.redirect_stdout(printed):
-        outputs = _Shard(plan, shard, cells, report).run(rows)
+        results = _Shard(plan, shard, cells, report).run(rows)
     report.printed = printed.getvalue()
-    yield from output_rows(plan.routes, plan.stage, shard, 0, outputs)
+    yield from results
     yield report.row()
 
 
@@ -171,12 +184,14 @@ class _Shard:
         self._spec = specification(plan.task) if plan.task is not None else None
         self._global_spec = specification(plan.global_task) if plan.global_task is not None else None
         self._backend = open_backend(self._spec, self._global_spec, cells)
-        self._outputs: list[Output] = []
+        # Packed at every commit: as objects they take ten times the memory.
+        self._results: list[Row] = []
+        self._commits = 0
         data = cells.get(_INDEX)
         self._index = _Index() if data is None else msgspec.msgpack.decode(data, type=_Index)
         self._written = data
 
-    def run(self, rows: Sequence[Row]) -> list[Output]:
+    def run(self, rows: Sequence[Row]) -> list[Row]:
         ticks = [row for row in rows if row[2] is None]
         now = self._index.now = max([self._index.now, *(row[5] for row in ticks)])
         globals_ = self._update_globals(rows, now)
@@ -186,10 +201,13 @@ class _Shard:
             )
             task = Task(spec, self._backend, self._plan.routes.partitions_of, globals_, now=now)
             inputs = self._inputs(rows, task)
+            task.draining = self._plan.in_circle or any(row[6] == DRAIN for row in ticks)
             if self._plan.copied:
-                task.draining = True
-                self._process(task, inputs, now, self._plan.copied)
-            task.draining = any(row[6] == DRAIN for row in ticks)
+                self._answer(task, inputs, now)
+            elif self._plan.tag is not None:
+                self._ask(task, inputs, now, self._plan.tag)
+            elif self._plan.in_circle:
+                self._relay(task, inputs, now)
             self._process(task, inputs, now)
             if ticks and task.punctuate(now):
                 self._commit(task)
@@ -202,7 +220,7 @@ class _Shard:
         data = msgspec.msgpack.encode(self._index)
         if data != self._written and self._index != _Index():
             self._cells.put(_INDEX, data)
-        return self._outputs
+        return self._results
 
     # ---- global tables -----------------------------------------------------------------------------------------
 
@@ -230,9 +248,9 @@ class _Shard:
 
     def _inputs(self, rows: Iterable[Row], task: Task) -> _Inputs:
         inputs = _Inputs()
-        for topic, partition, cell, last in self._index.chunks:
+        for topic, partition, cell, last, count in self._index.chunks:
             done = task.offsets.get((topic, partition), 0)
-            inputs.waiting[topic, partition].append(_Chunk(last, self._loader(cell, done), cell))
+            inputs.waiting[topic, partition].append(_Chunk(last, count, self._loader(cell, done), cell))
         arrived: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
             if row[2] is not None and row[2] not in self._plan.global_topics:
@@ -256,21 +274,23 @@ class _Shard:
 
     def _chunks(self, topic: str, rows: list[Row], first: int) -> Iterator[_Chunk]:
         rows.sort(key=lambda row: row[3:6])
-        loaded = [unpack(row[6]) for row in rows if row[6] is not None]
+        packed = [(row[6], unpack_batch(row[6]).column("number")) for row in rows if row[6] is not None]
+        senders = [row[3:5] for row in rows]
         if topic in self._plan.unnumbered:
-            records = [record for records in loaded for record in records]
+            records = [record for data, _ in packed for record in unpack(data)]
             records.sort(key=lambda record: (record[2], record[4]))
-            loaded = [records]
-        elif rows[0][3] == SOURCE:
-            if any(before[-1][4] >= after[0][4] for before, after in pairwise(loaded)):
-                loaded = [sorted((record for records in loaded for record in records), key=lambda record: record[4])]
-            for records in loaded:
-                yield _chunk(records)
-            return
-        for records in loaded:
-            numbered = [(*record[:4], first + at) for at, record in enumerate(records)]
-            first += len(numbered)
-            yield _chunk(numbered)
+            yield _chunk([(*record[:4], first + at) for at, record in enumerate(records)])
+        elif rows[0][3] != SOURCE:
+            for (data, numbers), sender in zip(packed, senders, strict=True):
+                load = partial(_numbered, data, first)
+                yield _Chunk(first + len(numbers) - 1, len(numbers), load, sender=sender)
+                first += len(numbers)
+        elif any(before[-1].as_py() >= after[0].as_py() for (_, before), (_, after) in pairwise(packed)):
+            # Parts of one partition that were read side by side.
+            yield _chunk(sorted((r for data, _ in packed for r in unpack(data)), key=lambda record: record[4]))
+        else:
+            for data, numbers in packed:
+                yield _Chunk(numbers[-1].as_py(), len(numbers), partial(unpack, data))
 
     def _process(self, task: Task, inputs: _Inputs, now: int, topics: Container[str] | None = None) -> None:
         """Feed and process all there is, or all of some topics."""
@@ -295,12 +315,117 @@ class _Shard:
         self._commit(task)
 
     def _commit(self, task: Task) -> None:
+        self._send(self._committed(task))
+
+    def _committed(self, task: Task) -> list[Output]:
         changes = task.commit()
         self._backend.write(changes.batch())
-        self._outputs += changes.outputs
+        return changes.outputs
+
+    def _send(self, outputs: Iterable[Output]) -> None:
+        plan = self._plan
+        self._results += output_rows(plan.routes, plan.stage, self._shard, self._commits, outputs)
+        self._commits += 1
+
+    # ---- circles -----------------------------------------------------------------------------------------------
+
+    def _one_by_one(self, task: Task, inputs: _Inputs, now: int) -> Iterator[list[Output]]:
+        """Process all there is, and yield after each record what it has sent."""
+        fed = True
+        while fed:
+            fed = False
+            for place, chunks in inputs.waiting.items():
+                while chunks and not task.waiting(*place):
+                    chunk = chunks.popleft()
+                    inputs.given[place].append(chunk)
+                    task.feed(*place, chunk.load())
+                    fed = True
+            while task.process(1, now):
+                self._report.processed += 1
+                yield self._committed(task) if self._plan.at_once else task.take_outputs()
+                if task.wants_commit:
+                    self._commit(task)
+                if any(chunks and not task.waiting(*place) for place, chunks in inputs.waiting.items()):
+                    fed = True
+                    break
+
+    def _ask(self, task: Task, inputs: _Inputs, now: int, tag: str) -> None:
+        """Process the one input record by record, so that each question says which record it comes from."""
+        outputs: list[Output] = []
+        for number, sent in enumerate(self._one_by_one(task, inputs, now), 1):
+            tags = {tag: b"%d" % number}
+            outputs += [self._tagged(output, tags) for output in sent]
+        self._send(outputs)
+
+    def _relay(self, task: Task, inputs: _Inputs, now: int) -> None:
+        """Process questions and foreign rows one by one: an answer says how far its asker was when it was given."""
+        senders = [
+            (place[0], chunk.last, chunk.sender[1])
+            for place, chunks in inputs.waiting.items()
+            for chunk in chunks
+            if chunk.sender is not None
+        ]
+        seen: dict[int | None, dict[str, bytes]] = defaultdict(dict)
+        outputs: list[Output] = []
+        for sent in self._one_by_one(task, inputs, now):
+            topic, offset, headers = task.record_place
+            tags = {name: value for name, value in headers if name.startswith(TAG) and value is not None}
+            if tags and offset is not None:
+                seen[next(shard for t, last, shard in senders if t == topic and offset <= last)] |= tags
+            outputs += [self._tagged(output, seen[output[1]]) for output in sent]
+        self._send(outputs)
+
+    def _tagged(self, output: Output, tags: Mapping[str, bytes]) -> Output:
+        """A question or an answer with these tags; anything else without any."""
+        headers = tuple(header for header in output[5] if not header[0].startswith(TAG))
+        goes_round = output[0] in self._plan.routes.readers
+        return (*output[:5], (*headers, *tags.items()) if goes_round else headers)
+
+    def _answer(self, task: Task, inputs: _Inputs, now: int) -> None:
+        """Process the copied input, and each answer when the record it answers has been, and none after it.
+
+        An answer to a row that has changed since is discarded. Were all rows read before all answers, a deletion could
+        get lost: that of a row which the foreign table does not have, if the left row then changes once more.
+        """
+        plan = self._plan
+        if plan.tag is None:
+            self._process(task, inputs, now, plan.copied)
+            return
+        (copied,) = plan.copied
+        read = [r for place, chunks in inputs.waiting.items() if place[0] == copied for c in chunks for r in c.load()]
+        done = 0
+        first: dict[tuple[str, int], int] = {}
+        for tag, place, record in sorted(self._answers(inputs, plan.tag), key=lambda answer: answer[0]):
+            if tag > done:
+                self._take(task, now, (copied, self._shard), read[done:tag])
+                done = tag
+            # Numbered in the order they are taken.
+            offset = first[place] = first.get(place, task.offsets.get(place, 0) - 1) + 1
+            self._take(task, now, place, [(*record[:4], offset)])
+        self._take(task, now, (copied, self._shard), read[done:])
+        for place, chunks in inputs.waiting.items():
+            if place[0] == copied or place[0] in plan.answers:
+                inputs.given[place].extend(chunks)
+                chunks.clear()
+
+    def _answers(self, inputs: _Inputs, name: str) -> Iterator[tuple[int, tuple[str, int], RawRecord]]:
+        """Answers with their tags; without one, nothing of this batch was asked before."""
+        for place, chunks in inputs.waiting.items():
+            if place[0] in self._plan.answers:
+                for chunk in chunks:
+                    for record in chunk.load():
+                        tag = max((int(value or 0) for header, value in record[3] if header == name), default=0)
+                        yield tag, place, (*record[:3], tuple(h for h in record[3] if h[0] != name), record[4])
+
+    def _take(self, task: Task, now: int, place: tuple[str, int], records: list[RawRecord]) -> None:
+        task.feed(*place, records)
+        while done := task.process(self._plan.at_once or 1 << 62, now):
+            self._report.processed += done
+            if self._plan.at_once or task.wants_commit:
+                self._commit(task)
 
     def _carry_over(self, task: Task, inputs: _Inputs) -> None:
-        kept: list[tuple[str, int, int, int]] = []
+        kept: list[tuple[str, int, int, int, int]] = []
         for place in {**inputs.given, **inputs.waiting}:
             done = task.offsets.get(place, 0)
             for chunk in (*inputs.given[place], *inputs.waiting[place]):
@@ -313,15 +438,17 @@ class _Shard:
                     self._index.next += 1
                     records = chunk.load()
                     self._cells.put(_cell_key(chunk.cell), pack(records))
-                kept.append((*place, chunk.cell, chunk.last))
+                kept.append((*place, chunk.cell, chunk.last, chunk.count))
         self._index.chunks = kept
-        self._report.waiting = task.queued + sum(
-            len(chunk.load()) for chunks in inputs.waiting.values() for chunk in chunks
-        )
+        self._report.waiting = task.queued + sum(c.count for chunks in inputs.waiting.values() for c in chunks)
 
 
 def _chunk(records: list[RawRecord]) -> _Chunk:
-    return _Chunk(records[-1][4], lambda: records)
+    return _Chunk(records[-1][4], len(records), lambda: records)
+
+
+def _numbered(data: bytes, first: int) -> list[RawRecord]:
+    return [(*record[:4], first + at) for at, record in enumerate(unpack(data))]
 
 
 def _cell_key(number: int) -> bytes:

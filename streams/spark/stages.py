@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from headwater.dsl import ops
 from headwater.dsl.config import Config
@@ -39,7 +39,19 @@ class Stage:
     shards: int
     topics: tuple[str, ...]  # what it reads, by the names outside
     copied: frozenset[str]  # those of them that only feed copies
+    in_circle: bool
     global_task: TaskSpec | None
+
+    @property
+    def tag(self) -> str | None:
+        """The header under which records that go round a circle carry how far their input was; None without copies.
+
+        Only with one input is that a number.
+        """
+        group, _, level = self.name.partition(".")
+        if not level or len(self.copied if level != "0" else self.topics) != 1:
+            return None
+        return f"headwater-{group}"
 
     @property
     def muted(self) -> frozenset[str]:
@@ -92,13 +104,13 @@ def stages(
         shards[task.nodes] = shards.get(task.nodes, 0) + 1
     internal = frozenset(f"{config.app_id}-{topic}" for topic in topology.internal_topics)
     groups = list(shards)
-    found: list[tuple[str, int, Topology, frozenset[str]]] = []
+    found: list[_Found] = []
     for number, group in enumerate(groups):
         cut = _levels(topology, groups, group)
         names = {level: str(number) if len(cut) == 1 else f"{number}.{at}" for at, level in enumerate(cut)}
         for level, own in cut.items():
             part, copies = _part(topology, group, own, {n for lower in cut if lower < level for n in cut[lower]})
-            found.append((names[level], shards[group], part, copies))
+            found.append((names[level], shards[group], part, copies, bool(_circle(topology, groups, group))))
     ordered = _in_order(found)
     global_task = planned.global_task
     global_topics = frozenset(
@@ -108,19 +120,24 @@ def stages(
         for topic in topics_of(node)
     )
     built: list[Stage] = []
-    for name, count, part, copies in ordered:
+    for name, count, part, copies, in_circle in ordered:
         spec = TaskSpec(part, config, tuple(part.nodes), name.replace(".", "-") + "_0", 0, muted=copies)
         topics = tuple(topic for source in part.sources() for topic in topics_of(source))
         copied = frozenset(topic for source in part.sources() if source.name in copies for topic in topics_of(source))
         needs_globals = global_task is not None and any(_may_read_globals(node) for node in part.nodes.values())
         kind: Literal["arrow", "task"] = "arrow" if _keeps_nothing(part, topics, internal) else "task"
-        built.append(Stage(len(built), name, kind, spec, count, topics, copied, global_task if needs_globals else None))
+        own_globals = global_task if needs_globals else None
+        built.append(Stage(len(built), name, kind, spec, count, topics, copied, in_circle, own_globals))
     if global_task is not None and not any(stage.global_task for stage in built):
-        built.append(Stage(len(built), "global", "task", None, 1, (), frozenset(), global_task))
+        built.append(Stage(len(built), "global", "task", None, 1, (), frozenset(), False, global_task))
     for topic in (*global_topics, *(topic for stage in built for topic in stage.topics)):
         if topic not in counts:
             counts[topic] = partitions_of(topic)
     return Stages(tuple(built), counts, internal, global_topics)
+
+
+# Name, shards, topology, copies, and whether it is part of a circle.
+_Found: TypeAlias = tuple[str, int, Topology, frozenset[str], bool]
 
 
 # ---- circles -----------------------------------------------------------------------------------------------------
@@ -250,9 +267,7 @@ def _names_children(node: Node, copies: frozenset[str]) -> bool:
     return node.name in copies and isinstance(node, ProcessorNode) and isinstance(node.op, ops.Branch | ops.Process)
 
 
-def _in_order(
-    found: list[tuple[str, int, Topology, frozenset[str]]],
-) -> list[tuple[str, int, Topology, frozenset[str]]]:
+def _in_order(found: list[_Found]) -> list[_Found]:
     """Each one after all those whose internal topics it reads."""
 
     def feeds(one: Topology, other: Topology) -> bool:

@@ -17,13 +17,11 @@ from tests.spark.line import Line
 class LinePlayer:
     """Plays each step as a batch, and as many more as there are until nothing comes back in."""
 
-    def __init__(
-        self, trace: Trace, topology: Topology, case: Case, config: Config | None = None, at_once: int | None = 1
-    ) -> None:
+    def __init__(self, trace: Trace, topology: Topology, case: Case, config: Config | None = None) -> None:
         self._trace = trace
         self._topology = topology
         self._case = case
-        self._line = Line(topology, config or config_of(case), trace.body["topics"], at_once=at_once)
+        self._line = Line(topology, config or config_of(case), trace.body["topics"], at_once=1)
         self._now = 0
 
     def __enter__(self) -> "LinePlayer":

@@ -72,6 +72,7 @@ class Line:
         self._partitions = partitions
         self._cells: dict[tuple[int, int], DictCells] = defaultdict(DictCells)
         self._offsets: dict[tuple[str, int], int] = defaultdict(int)
+        self._turns: dict[str, int] = defaultdict(int)
         self.reports: list[Report] = []
 
     def cells(self, stage: int, shard: int) -> DictCells:
@@ -81,7 +82,10 @@ class Line:
         """Source batches for records of a topic, which get partitions and offsets."""
         parts: dict[int, list[RawRecord]] = defaultdict(list)
         for key, value, timestamp, headers, _ in records:
-            partition = 0 if key is None else partition_for(key, self._partitions)
+            if key is None:
+                partition, self._turns[topic] = self._turns[topic] % self._partitions, self._turns[topic] + 1
+            else:
+                partition = partition_for(key, self._partitions)
             offset = self._offsets[topic, partition]
             self._offsets[topic, partition] += 1
             parts[partition].append((key, value, timestamp, headers, offset))

@@ -4,12 +4,14 @@ given all of it at once, if the task waits for its inputs (`max_task_idle=None`)
 import dataclasses
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater import Record, StreamsError, TopologyTestDriver
+from headwater.streams.plan import plan
 from tests.conformance.driver import store_contents
 from tests.conformance.line import LinePlayer, encoded
 from tests.conformance.local import config_of
@@ -40,9 +42,13 @@ def inputs_of(trace: Trace) -> list[Given]:
 
 
 def at_once(trace: Trace, inputs: list[Given]) -> tuple[dict[Any, list[Any]], Contents]:
-    """What the driver brings that is given everything before it processes anything."""
+    """What the driver brings that is given everything before it processes anything.
+
+    With one partition it runs all sub-topologies as one task, which takes records in another order than several do.
+    """
     topology, case = build(trace)
-    with TopologyTestDriver(topology, config_of(case)) as driver:
+    apart = mock.patch("headwater.streams.driver.plan", lambda *given, as_one: plan(*given))
+    with apart, TopologyTestDriver(topology, config_of(case)) as driver:
         driver._send([(given["topic"], None, *encoded(trace, given)) for given in inputs])
         out = [
             written_record(topic, Record(record.key, record.value, record.timestamp, record.headers))
@@ -55,7 +61,8 @@ def at_once(trace: Trace, inputs: list[Given]) -> tuple[dict[Any, list[Any]], Co
 def in_batches(trace: Trace, batches: list[list[Given]]) -> tuple[dict[Any, list[Any]], Contents]:
     """What the stages of a query bring, batch by batch, and then a last one that drains them."""
     topology, case = build(trace)
-    player = LinePlayer(trace, topology, case, dataclasses.replace(config_of(case), max_task_idle=None))
+    config = dataclasses.replace(config_of(case), max_task_idle=None)
+    player = LinePlayer(trace, topology, case, config)
     out = [record for batch in batches for record in player.feed(batch)]
     out += player.feed([], drain=True)
     return per_key(out), player.contents(trace)
@@ -95,7 +102,10 @@ def test_the_stages_bring_the_same_however_the_input_is_cut(path: Path, data: st
             in_batches(trace, batches)
         return
     out, contents = in_batches(trace, batches)
-    assert contents == expected
-    if "foreign" not in trace.topology:
-        # Answers to a row that has changed since are discarded, and with it what a table was in between.
+    if "foreign" in trace.topology:
+        # Questions and answers of a foreign-key join go round within a batch and do not wait for other inputs: of a row
+        # and its foreign row that both change, either may come last, and gives the joined row its timestamp.
+        assert contents.rows == expected.rows
+    else:
+        assert contents == expected
         assert out == expected_out
