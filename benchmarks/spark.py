@@ -18,7 +18,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from pyspark.sql import functions as F
 from benchmarks.spark_jobs import JOBS, Job, count
 from headwater import Config
 from headwater.streams.spark.dataframes import to_dataframes
-from headwater.streams.spark.session import NEEDED
+from headwater.streams.spark.session import open_session
 from tests.kafka.broker import Broker
 from tests.kafka.jars import jars
 
@@ -98,24 +97,20 @@ def produce(broker: Broker, topic: str, records: Iterator[Sent]) -> int:
 @contextmanager
 def session(directory: Path, memory: str) -> Iterator[SparkSession]:
     """A local session over all cores, with as many shuffle partitions."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     cores = os.cpu_count() or 1
     settings = {
-        **NEEDED,
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars": ",".join(map(str, jars("spark"))),
         "spark.local.dir": str(directory / "local"),
-        "spark.log.level": "ERROR",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
-    spark = SparkSession.builder.master(f"local[{cores}]").appName("bench-spark").config(map=settings).getOrCreate()
+    spark = open_session("bench-spark", master=f"local[{cores}]", conf=settings, log=directory / "spark.log")
     try:
         yield spark
     finally:

@@ -1,8 +1,9 @@
 """The jobs of `make bench-spark`, each twice: as a topology, and by hand in PySpark as one who knows it writes it.
 
 By hand means Spark's own expressions and windows where they suffice, and `applyInPandasWithState`, vectorised within
-each group, where an update per record is wanted. Nobody sorts there: within a group Spark hands on the order it read,
-though it does not promise to. `digest` is what must come out alike, as SQL over the results of either.
+each group, where an update per record is wanted; times are numbers there, since pandas takes long over timestamps.
+Nobody sorts: within a group Spark hands on the order it read, though it does not promise to. `digest` is what must come
+out alike, as SQL over the results of either.
 """
 
 from __future__ import annotations
@@ -105,9 +106,9 @@ def count(topic: str = "orders") -> Topology:
 
 def count_by_hand(frames: Mapping[str, DataFrame]) -> DataFrame:
     """The same, a group per user."""
-    orders = frames["orders"].select(F.col("key").cast("string").alias("key"), "timestamp")
+    orders = frames["orders"].select(F.col("key").cast("string").alias("key"), F.unix_millis("timestamp").alias("at"))
     return orders.groupBy("key").applyInPandasWithState(
-        _counts, "key string, value long, timestamp timestamp", "total long", "update", GroupStateTimeout.NoTimeout
+        _counts, "key string, value long, at long", "total long", "update", GroupStateTimeout.NoTimeout
     )
 
 
@@ -116,7 +117,7 @@ def _counts(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) 
     for frame in frames:
         counts = range(total + 1, total + len(frame) + 1)
         total += len(frame)
-        yield pd.DataFrame({"key": key[0], "value": counts, "timestamp": frame["timestamp"]})
+        yield pd.DataFrame({"key": key[0], "value": counts, "at": frame["at"]})
     state.update((total,))
 
 
@@ -137,12 +138,13 @@ def _add(key: str, order: dict[str, Any], total: int) -> int:
 
 def tumbling_by_hand(frames: Mapping[str, DataFrame]) -> DataFrame:
     """The same, a group per user and minute, which is forgotten when the watermark has passed it."""
-    orders = parsed(frames["orders"]).select("key", "timestamp", F.col("order.amount").alias("amount"))
-    start = F.unix_millis(F.window("timestamp", f"{MINUTE_MS} milliseconds")["start"])
-    windows = orders.withWatermark("timestamp", f"{GRACE_MS} milliseconds").groupBy("key", start.alias("start"))
+    orders = parsed(frames["orders"]).withWatermark("timestamp", f"{GRACE_MS} milliseconds")
+    at = F.unix_millis("timestamp")
+    columns = [at.alias("at"), (at - at % MINUTE_MS).alias("start"), F.col("order.amount").alias("amount")]
+    windows = orders.select("key", *columns).groupBy("key", "start")
     return windows.applyInPandasWithState(
         _sums,
-        "key string, start long, value long, timestamp timestamp",
+        "key string, start long, value long, at long",
         "total long",
         "update",
         GroupStateTimeout.EventTimeTimeout,
@@ -159,7 +161,7 @@ def _sums(key: tuple[str, int], frames: Iterator[pd.DataFrame], state: GroupStat
     for frame in frames:
         sums = frame["amount"].cumsum() + total
         total = int(sums.iloc[-1])
-        yield pd.DataFrame({"key": user, "start": start, "value": sums, "timestamp": frame["timestamp"]})
+        yield pd.DataFrame({"key": user, "start": start, "value": sums, "at": frame["at"]})
     state.update((total,))
     state.setTimeoutTimestamp(end)
 
@@ -181,22 +183,23 @@ def _with_city(order: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
 
 def join_by_hand(frames: Mapping[str, DataFrame]) -> DataFrame:
     """The same, a group per user with both kinds of records, JSON read and written by Spark itself."""
-    orders = parsed(frames["orders"]).select("key", "timestamp", "order.*")
+    at = F.unix_millis("timestamp").alias("at")
+    orders = parsed(frames["orders"]).select("key", at, "order.*")
     city = F.from_json(F.col("value").cast("string"), "city string")["city"]
-    users = frames["users"].select(F.col("key").cast("string").alias("key"), "timestamp", city.alias("city"))
+    users = frames["users"].select(F.col("key").cast("string").alias("key"), at, city.alias("city"))
     fields = ["user", "amount", "item", "paid", "city"]
     placed = (
         orders.unionByName(users, allowMissingColumns=True)
         .groupBy("key")
         .applyInPandasWithState(
             _placed,
-            f"key string, timestamp timestamp, {ORDER}, city string",
+            f"key string, at long, {ORDER}, city string",
             "city string",
             "update",
             GroupStateTimeout.NoTimeout,
         )
     )
-    return placed.select("key", F.to_json(F.struct(*fields)).alias("value"), "timestamp")
+    return placed.select("key", F.to_json(F.struct(*fields)).alias("value"), "at")
 
 
 def _placed(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -204,13 +207,13 @@ def _placed(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) 
     rows = pd.concat(frames)
     changes = rows["city"].dropna()
     if len(changes):
-        rows = rows.sort_values("timestamp", kind="stable")
+        rows = rows.sort_values("at", kind="stable")
         rows["city"] = rows["city"].ffill()
         state.update((rows["city"].iloc[-1],))
     if city is not None:
         rows["city"] = rows["city"].fillna(city)
     placed = rows[rows["user"].notna() & rows["city"].notna()]
-    yield placed[["key", "timestamp", "user", "amount", "item", "paid", "city"]]
+    yield placed[["key", "at", "user", "amount", "item", "paid", "city"]]
 
 
 JOBS = [

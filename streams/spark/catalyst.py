@@ -43,7 +43,7 @@ from headwater.dsl.expression_values import DOUBLE_TEXT, EPOCH, LONG_TEXT, MICRO
 from headwater.dsl.expressions import Expression
 from headwater.dsl.serde import Bytes, Float64, Int64, Json, Serde, Str
 
-__all__ = ["NotNative", "Typed", "schema_of", "to_catalyst"]
+__all__ = ["NotNative", "Typed", "schema_of", "timestamp_to_text", "to_catalyst"]
 
 LONG, DOUBLE, STRING, BOOLEAN = LongType(), DoubleType(), StringType(), BooleanType()
 TIMESTAMP, BINARY, NULL = TimestampType(), BinaryType(), NullType()
@@ -472,7 +472,8 @@ def _long_to_timestamp(column: Column) -> Column:
     return _where(fits, F.timestamp_millis(column))
 
 
-def _timestamp_to_text(column: Column) -> Column:
+def timestamp_to_text(column: Column) -> Column:
+    """A timestamp as text: in UTC, to the microsecond, as Python writes it."""
     microseconds = F.unix_micros(column)
 
     def digits(part: Column, count: int) -> Column:
@@ -497,7 +498,7 @@ _CASTS: dict[tuple[str, str], Callable[[Column], Column]] = {
     ("string", "double"): _text_to_double,
     ("long", "string"): lambda column: column.cast(STRING),
     ("boolean", "string"): lambda column: column.cast(STRING),
-    ("timestamp", "string"): _timestamp_to_text,
+    ("timestamp", "string"): timestamp_to_text,
     ("long", "boolean"): lambda column: column != 0,
     ("double", "boolean"): lambda column: column != 0,
     ("string", "boolean"): _text_to_boolean,

@@ -4,13 +4,16 @@ of a user's DataFrame become records and how results become columns again; in be
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import Column, DataFrame
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -20,14 +23,17 @@ from headwater.dsl.topology import Sink, Source, Topology
 from headwater.errors import StreamsError, TopologyError
 from headwater.streams.spark.chain import build_chain, needs_clock
 from headwater.streams.spark.clock import Ticks, tick_options
-from headwater.streams.spark.native import Native, decoded_long
+from headwater.streams.spark.columns import decoded_long, encoded_long, fail
+from headwater.streams.spark.native import Native
 from headwater.streams.spark.query import plan_natively
-from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, unpack_batch
+from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, SOURCE_SCHEMA, unpack_batch
 from headwater.streams.spark.session import configure
 from headwater.streams.spark.shipping import check_executors, ship
 from headwater.streams.spark.stages import Stages
 
 __all__ = ["to_dataframes"]
+
+log = logging.getLogger("headwater")
 
 _HEADERS = "array<struct<key: string, value: binary>>"
 
@@ -43,14 +49,14 @@ def to_dataframes(
     """The topics a topology writes, as DataFrames, from DataFrames for the topics it reads.
 
     Each DataFrame has the columns `key`, `value` and `timestamp` (a timestamp, or epoch milliseconds), and may have
-    `headers`, `partition` and `offset`. Keys and values are binary as in a topic, or strings, or, for `Json`, structs,
-    maps and arrays, or numbers for `Int64` and `Float64`. Records are taken in the order of `offset` in each partition;
-    without that column, by timestamp, and those with equal timestamps by the number or timestamp in the column
-    `order_by`. Without `partition`, the key decides on one of `partitions`.
+    `headers`, `partition` and `offset`. Keys and values are binary as in a topic, text for `Str`, JSON text, numbers,
+    structs, maps and arrays for `Json`, whole numbers for `Int64`. Records are taken in the order of `offset` in each
+    partition; without that column, by timestamp, and those with equal timestamps by the number or timestamp in the
+    column `order_by`. Without `partition`, the key decides on one of `partitions`.
 
     Results have `key`, `value` (text, numbers, structs of windows where the topic's serdes are such), `timestamp`,
-    `headers`, `partition` if one was chosen, and `shard` and `order`: of two results in one shard the one with the
-    higher `order` is later, so that `max_by(value, order)` is the last value of a key.
+    `headers`, `partition` if one was chosen, and `shard` and `order`: of two results in one shard (none where no step
+    needed one) the one with the higher `order` is later, so that `max_by(value, order)` is the last value of a key.
     """
     if not frames:
         raise StreamsError(
@@ -64,33 +70,74 @@ def to_dataframes(
     configure(spark)
     # The first use of it starts what state reports to, which a session that runs no query lacks.
     assert spark.streams
-    count = partitions or spark.sparkContext.defaultParallelism
+    count = spark.sparkContext.defaultParallelism if partitions is None else partitions
+    if count < 1:
+        raise StreamsError(f"to_dataframes() spreads records over at least one partition, not partitions={partitions}")
     readers = _readers(topology, frames)
-    planned, natives, _ = plan_natively(spark, topology, config, dict.fromkeys(frames, count))
-    check_executors(spark, ship(spark, topology, config))
+    written = _written(topology, config)
     prepared = [_source_rows(topic, frames[topic], source, order_by, count) for topic, source in readers.items()]
-    unnumbered = [topic for topic, frame in frames.items() if "offset" not in frame.columns]
+    sources = reduce(DataFrame.unionByName, prepared)
+    unnumbered = frozenset(topic for topic, frame in frames.items() if "offset" not in frame.columns)
+    planned, natives, _ = plan_natively(spark, topology, config, dict.fromkeys(frames, count))
+    chain = None
+    if any(stage.kind != "native" for stage in planned.stages):
+        check_executors(spark, ship(spark, topology, config))
+        chain = _chain(spark, _in_order(planned), config, sources, unnumbered, streaming)
+    results = {}
+    for topic, (key, value) in written.items():
+        parts = [
+            _native_results(native, sources, topic, key, value, numbered=native.topic not in unnumbered)
+            for native in natives
+            if topic in native.topics()
+        ]
+        if chain is not None and (not parts or _writes_elsewhere(planned, topic)):
+            parts.append(_results(chain, topic, key, value))
+        elif not parts:  # for bad or late records, of which stages in Catalyst have none
+            parts.append(_native_results(natives[0], sources, topic, key, value, numbered=True))
+        results[topic] = reduce(DataFrame.unionByName, parts)
+    return results
+
+
+def _chain(
+    spark: SparkSession,
+    planned: Stages,
+    config: Config,
+    sources: DataFrame,
+    unnumbered: frozenset[str],
+    streaming: bool,
+) -> DataFrame:
+    """The rows of all stages that run in Python."""
     shards = {stage.number: stage.shards for stage in planned.chained}
     ticks: DataFrame | None = None
     if not streaming:
         now = time.time_ns() // 1_000_000
         rows = [(stage, at, None, SOURCE, at, now, DRAIN) for stage, many in shards.items() for at in range(many)]
-        ticks = spark.createDataFrame(rows, SCHEMA) if rows else None
+        ticks = spark.createDataFrame(rows, SCHEMA)
     elif needs_clock(planned, config):
         spark.dataSource.register(Ticks)
         ticks = spark.readStream.format(Ticks.name()).options(**tick_options(shards)).load().select(*COLUMNS)
-    sources = reduce(DataFrame.unionByName, prepared)
-    over = int(spark.conf.get("spark.sql.shuffle.partitions") or count)
-    chain = None
-    if any(stage.kind != "native" for stage in planned.stages):
-        chain = build_chain(planned, sources, ticks, over, unnumbered=unnumbered)
-    results = {}
-    for topic, (key, value) in _written(topology, config).items():
-        parts = [_native_results(native, sources, topic, key, value) for native in natives if topic in native.topics()]
-        if chain is not None and (not parts or _writes_elsewhere(planned, topic)):
-            parts.append(_results(chain, topic, key, value))
-        results[topic] = reduce(DataFrame.unionByName, parts)
-    return results
+    over, widest = int(spark.conf.get("spark.sql.shuffle.partitions") or 1), max(shards.values())
+    if over > 2 * widest:
+        log.warning(
+            "to_dataframes(): each step with state runs in %d Spark tasks, of which %d have something to do: set "
+            "spark.sql.shuffle.partitions to %d while the results are computed, or give partitions= a larger number",
+            over, widest, widest,
+        )  # fmt: skip
+    return build_chain(planned, sources.mapInArrow(_sorted, SOURCE_SCHEMA), ticks, over, unnumbered=unnumbered)
+
+
+def _sorted(batches: Iterable[Any]) -> Iterator[Any]:
+    """Each Arrow batch by offset, as those of a broker are: shards put batches into order, not the records in them."""
+    for batch in batches:
+        yield batch.take(pc.sort_indices(batch.column("offset")))
+
+
+def _in_order(planned: Stages) -> Stages:
+    """The stages with none that takes records as they are read: a DataFrame has them in any order."""
+    return dataclasses.replace(
+        planned,
+        stages=tuple(dataclasses.replace(s, kind="task") if s.kind == "arrow" else s for s in planned.stages),
+    )
 
 
 def _writes_elsewhere(planned: Stages, topic: str) -> bool:
@@ -132,47 +179,60 @@ def _source_rows(topic: str, frame: DataFrame, source: Source, order_by: str | N
     missing = [name for name in ("key", "value", "timestamp") if name not in frame.columns]
     if missing:
         raise StreamsError(f"the DataFrame for {topic!r} has no column {', '.join(missing)}: it has {frame.columns}")
-    if "offset" in frame.columns:
-        order = F.col("offset").cast("long")
-    elif order_by is None or order_by not in frame.columns:
-        raise StreamsError(
-            f"the DataFrame for {topic!r} has no column offset, so that the order of records with equal timestamps is "
-            "not known: add one, or name a column with order_by="
-        )
+    kind = frame.schema["timestamp"].dataType
+    if isinstance(kind, T.TimestampType):
+        timestamp = F.unix_millis("timestamp")
+    elif isinstance(kind, T.IntegralType):
+        timestamp = F.col("timestamp").cast("long")
     else:
-        order = _ordering(topic, frame, order_by)
+        raise StreamsError(
+            f"the column timestamp of the DataFrame for {topic!r} is {kind.simpleString()}: make it a timestamp, or "
+            "epoch milliseconds as whole numbers"
+        )
+    order = _ordering(topic, frame, order_by)
+    partition = F.lit(None).cast("int")
     if "partition" in frame.columns:
         partition = F.col("partition").cast("int")
-        partition = F.when((partition >= 0) & (partition < partitions), partition).otherwise(
-            F.raise_error(F.concat(F.lit(f"{topic} has {partitions} partitions (partitions=), not: "), partition)).cast(
-                "int"
-            )
+        is_known = (partition >= 0) & (partition < partitions)
+        partition = _checked(
+            partition, is_known, f"{topic} has {partitions} partitions (partitions=), but a record is for: "
         )
-    else:
-        partition = F.lit(None).cast("int")
-    kind = frame.schema["timestamp"].dataType
-    timestamp = F.unix_millis("timestamp") if isinstance(kind, T.TimestampType) else F.col("timestamp").cast("long")
     headers = F.col("headers").cast(_HEADERS) if "headers" in frame.columns else F.lit(None).cast(_HEADERS)
     return frame.select(
         F.lit(topic).alias("topic"),
-        partition.alias("partition"),
-        order.alias("offset"),
-        timestamp.alias("timestamp"),
+        partition.cast("int").alias("partition"),
+        _checked(order, order.isNotNull(), f"a record for {topic} has nothing to order it by: ").alias("offset"),
+        _checked(timestamp, timestamp.isNotNull(), f"a record for {topic} has no timestamp: ").alias("timestamp"),
         _bytes(topic, frame, "key", source.key).alias("key"),
         _bytes(topic, frame, "value", source.value).alias("value"),
         headers.alias("headers"),
     )
 
 
-def _ordering(topic: str, frame: DataFrame, name: str) -> Column:
+def _checked(column: Column, holds: Column, fault: str) -> Column:
+    """A column, or the end of the job if something does not hold."""
+    found = F.coalesce(column.cast("string"), F.lit("null"))
+    return F.when(holds, column).otherwise(fail(T.LongType(), F.lit(fault), found))
+
+
+def _ordering(topic: str, frame: DataFrame, order_by: str | None) -> Column:
+    """What the records of a partition are ordered by; without offsets, those with equal timestamps."""
+    name = "offset" if "offset" in frame.columns else order_by
+    if name is None:
+        raise StreamsError(
+            f"the DataFrame for {topic!r} has no column offset, so that the order of records with equal timestamps is "
+            "not known: add one, or name another column with order_by="
+        )
+    if name not in frame.columns:
+        raise StreamsError(f"order_by={name!r}: the DataFrame for {topic!r} has no such column, but {frame.columns}")
     kind = frame.schema[name].dataType
     if isinstance(kind, T.IntegralType):
         return F.col(name).cast("long")
-    if isinstance(kind, T.TimestampType):
+    if isinstance(kind, T.TimestampType) and name == order_by:
         return F.unix_micros(name)
     raise StreamsError(
-        f"order_by={name!r}: the column is {kind.simpleString()} in the DataFrame for {topic!r}; records are ordered "
-        "by whole numbers or timestamps"
+        f"the column {name} of the DataFrame for {topic!r} is {kind.simpleString()}; records are ordered by whole "
+        "numbers, or (order_by=) timestamps"
     )
 
 
@@ -188,7 +248,7 @@ def _bytes(topic: str, frame: DataFrame, name: str, serde: Serde) -> Column:
     if isinstance(kind, T.NumericType | T.BooleanType) and isinstance(serde, Json):
         return column.cast("string").cast("binary")
     if isinstance(kind, T.IntegralType) and isinstance(serde, Int64):
-        return F.unhex(F.lpad(F.hex(column.cast("long")), 16, "0"))
+        return encoded_long(column.cast("long"))
     raise StreamsError(
         f"the column {name} of the DataFrame for {topic!r} is {kind.simpleString()}, which the source's {serde!r} does "
         "not take: make it binary, as it would be in the topic"
@@ -222,17 +282,20 @@ def _results(chain: DataFrame, topic: str, key: Serde | None, value: Serde | Non
     key_type, value_type = _type(key), _type(value)
     schema = (
         f"key {key_type}, value {value_type}, timestamp long, headers {_HEADERS}, partition int, shard int, "
-        "order struct<stage: int, sequence: long, position: int>"
+        "order struct<stage: int, sequence: long, position: long>"
     )
     unpacked = rows.mapInArrow(_unpacking(key, value), schema)
     return unpacked.withColumn("timestamp", F.timestamp_millis("timestamp"))
 
 
 def _native_results(
-    native: Native, sources: DataFrame, topic: str, key: Serde | None, value: Serde | None
+    native: Native, sources: DataFrame, topic: str, key: Serde | None, value: Serde | None, *, numbered: bool
 ) -> DataFrame:
     rows = native.frame(sources).where(F.col("topic") == topic)
-    order = F.struct(F.lit(native.stage).alias("stage"), F.col("sequence"), F.lit(0).alias("position"))
+    sequence, position = F.col("sequence"), F.lit(0).cast("long")
+    if native.is_aggregate or not numbered:
+        sequence, position = F.col("timestamp"), sequence
+    order = F.struct(F.lit(native.stage).alias("stage"), sequence.alias("sequence"), position.alias("position"))
     return rows.select(
         _natively(F.col("key"), key).alias("key"),
         _natively(F.col("value"), value).alias("value"),
@@ -287,7 +350,7 @@ def _unpacking(key: Serde | None, value: Serde | None) -> Callable[[Iterable[Any
                     [
                         pa.array([row["by"]] * count, pa.int32()),
                         pa.array([row["sequence"]] * count, pa.int64()),
-                        pa.array(range(count), pa.int32()),
+                        pa.array(range(count), pa.int64()),
                     ],
                     ["stage", "sequence", "position"],
                 )

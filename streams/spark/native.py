@@ -1,5 +1,5 @@
 """Stages that run without Python: every step an expression, every type declared. It owns which stages those are, what
-keeps the others from it, and how records become columns and columns records again; expressions are catalyst.py's.
+keeps the others from it, and how a stage's steps become columns; expressions are catalyst.py's, serdes columns.py's.
 
 Besides chains of stateless steps there are aggregates with `emit="per-batch"`: Spark's own aggregation, which gives one
 row per key and batch. The steps before one, its repartition topic included, are part of the same stage.
@@ -11,10 +11,10 @@ import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import zip_longest
 from operator import and_
 from typing import Any
 
-import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame
@@ -25,17 +25,17 @@ from headwater.dsl import ops
 from headwater.dsl.aggregates import Aggregator
 from headwater.dsl.config import Config
 from headwater.dsl.expression_code import ExpressionFunction
-from headwater.dsl.serde import Bytes, Int64, Json, Serde, Str, TimeWindowed
-from headwater.dsl.topology import ProcessorNode, Sink, Topology
+from headwater.dsl.serde import Serde, TimeWindowed
+from headwater.dsl.topology import ProcessorNode, Sink, Source, Topology
 from headwater.dsl.windows import TimeWindows
-from headwater.streams.spark.catalyst import NotNative, Typed, _timestamp_to_text, schema_of, to_catalyst
+from headwater.streams.spark.catalyst import NotNative, Typed, to_catalyst
+from headwater.streams.spark.columns import encoded_long, fail, holds_type, read, write
 from headwater.streams.spark.intake import row_batches
 from headwater.streams.spark.rows import OUTPUT, PACKED, SCHEMA, pack_batch
 from headwater.streams.spark.stages import Stage, Stages
 
-__all__ = ["Native", "decoded_long", "nativize", "packed_rows"]
+__all__ = ["Native", "nativize", "packed_rows"]
 
-_CORRUPT = "_corrupt"
 _AGGREGATES = (ops.Aggregate, ops.TimeWindowAggregate, ops.SlidingWindowAggregate, ops.SessionAggregate)
 
 
@@ -47,6 +47,11 @@ class Native:
     topic: str
     topology: Topology
 
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether its results are those of groups."""
+        return bool(_aggregates(self.topology))
+
     def topics(self) -> set[str]:
         """What it writes to."""
         sinks = [node.topic for node in self.topology.nodes.values() if isinstance(node, Sink)]
@@ -55,6 +60,9 @@ class Native:
     def frame(self, sources: DataFrame) -> DataFrame:
         """Results (by_shard, sequence, topic, key, value, timestamp, headers) from rows in the sources' columns."""
         return _Columns(self.topology, sources.where(F.col("topic") == self.topic)).results()
+
+
+# ---- which stages ------------------------------------------------------------------------------------------------
 
 
 def nativize(
@@ -70,30 +78,40 @@ def nativize(
     merged: set[int] = set()
     for stage in stages.stages:
         spec = stage.spec
-        if stage.kind != "arrow" or spec is None or not _has_expressions(spec.topology):
+        if spec is None or not _is_of_expressions(stage, stages):
             kept.append(stage)
             continue
-        fed = [s for s in stages.stages if stages.internal.intersection(s.topics) & _written(spec.topology, config)]
+        written = _internal_topics(spec.topology, config)
+        fed = [other for other in stages.stages if written.intersection(other.topics)]
         try:
-            whole, more = _with_aggregate(spec.topology, fed, topology)
-            native = Native(stage.number, stage.topics[0], whole)
-            if config.on_deserialization_error != "fail" or config.on_processing_error != "fail":
+            if {config.on_deserialization_error, config.on_processing_error, config.on_production_error} != {"fail"}:
                 raise NotNative("a handler for bad records is set, which is called in Python")
+            whole = _with_aggregate(spec.topology, fed, topology)
+            if config.late is not None and _aggregates(whole):
+                raise NotNative("late records are to go to a topic, and Spark only counts them")
+            native = Native(stage.number, stage.topics[0], whole)
             native.frame(probe)
         except NotNative as reason:
             reasons[stage.name] = str(reason)
             kept.append(stage)
         else:
             natives.append(native)
-            merged |= {s.number for s in more}
-            own = replace(spec, topology=whole, nodes=tuple(whole.nodes))
-            kept.append(replace(stage, kind="native", spec=own))
+            merged |= {other.number for other in fed}
+            kept.append(replace(stage, kind="native", spec=replace(spec, topology=whole, nodes=tuple(whole.nodes))))
     return replace(stages, stages=tuple(s for s in kept if s.number not in merged)), natives, reasons
 
 
-def _has_expressions(topology: Topology) -> bool:
-    found = [node.op for node in topology.nodes.values() if isinstance(node, ProcessorNode)]
-    return any(isinstance(f, ExpressionFunction) for op in found for f in _functions(op))
+def _is_of_expressions(stage: Stage, stages: Stages) -> bool:
+    """Whether Catalyst is worth a try: one topic, and only expressions or an aggregate over them per batch."""
+    assert stage.spec is not None
+    part = stage.spec.topology
+    sources = part.sources()
+    if len(sources) != 1 or sources[0].pattern is not None or sources[0].timestamp is not None:
+        return False
+    if stage.kind == "task" and (stage.topics[0] in stages.internal or not _is_per_batch(part)):
+        return False
+    found = [node.op for node in part.nodes.values() if isinstance(node, ProcessorNode)]
+    return any(isinstance(f, ExpressionFunction | Aggregator) for op in found for f in _functions(op))
 
 
 def _functions(op: ops.Op) -> Iterator[Any]:
@@ -101,36 +119,58 @@ def _functions(op: ops.Op) -> Iterator[Any]:
         yield from content if isinstance(content, tuple) else (content,)
 
 
-def _written(topology: Topology, config: Config) -> set[str]:
+def _aggregates(topology: Topology) -> list[Any]:
+    found = [node.op for node in topology.nodes.values() if isinstance(node, ProcessorNode)]
+    return [op for op in found if isinstance(op, _AGGREGATES)]
+
+
+def _is_per_batch(topology: Topology) -> bool:
+    return [op.emit for op in _aggregates(topology)] == ["per-batch"]
+
+
+def _internal_topics(topology: Topology, config: Config) -> set[str]:
+    """The repartition topics it writes, by their names outside."""
     sinks = [node.topic for node in topology.nodes.values() if isinstance(node, Sink)]
     return {f"{config.app_id}-{topic}" for topic in sinks if topic in topology.internal_topics}
 
 
-def _with_aggregate(part: Topology, fed: list[Stage], topology: Topology) -> tuple[Topology, list[Stage]]:
+def _with_aggregate(part: Topology, fed: list[Stage], topology: Topology) -> Topology:
     """A stage's topology with that of the aggregate it feeds, if it feeds any."""
     if not fed:
-        return part, []
-    if len(fed) > 1 or fed[0].spec is None or len(fed[0].topics) > 1:
+        return part
+    if len(fed) > 1 or fed[0].spec is None or len(fed[0].topics) > 1 or not _is_per_batch(fed[0].spec.topology):
         raise NotNative('it repartitions for steps that are not one aggregate with emit="per-batch"')
     other = fed[0].spec.topology
-    aggregates = [n.op for n in other.nodes.values() if isinstance(n, ProcessorNode) and isinstance(n.op, _AGGREGATES)]
-    if len(aggregates) != 1 or aggregates[0].emit != "per-batch":
-        raise NotNative('it repartitions for steps that are not one aggregate with emit="per-batch"')
     whole = copy.copy(topology)
-    whole.nodes = {n: node for n, node in topology.nodes.items() if n in part.nodes or n in other.nodes}
-    return whole, fed
+    whole.nodes = {name: node for name, node in topology.nodes.items() if name in part.nodes or name in other.nodes}
+    return whole
 
 
-# ---- from records to columns and back ----------------------------------------------------------------------------
+# ---- steps as columns --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A record's key or value: as bytes of a serde, or as a typed column, or both."""
+    """A record's key or value: a typed column, or, where that is not known any more, bytes of a serde."""
 
-    raw: Column | None
-    serde: Serde | None
     typed: Typed | None
+    raw: Column | None = None
+    serde: Serde | None = None
+
+    @property
+    def is_there(self) -> Column:
+        """Whether it is not null."""
+        column = self.raw if self.typed is None else self.typed.column
+        assert column is not None
+        return column.isNotNull()
+
+    def as_bytes(self, serde: Serde, *, is_key: bool = False) -> Column:
+        """It as a serde writes it."""
+        if self.typed is not None:
+            return write(self.typed, serde, is_key=is_key)
+        if self.raw is None or self.serde != serde:
+            raise NotNative(f"{serde!r} is to write what {self.serde!r} has written")
+        return self.raw
 
 
 @dataclass(frozen=True)
@@ -140,6 +180,11 @@ class _At:
     conditions: tuple[Column, ...]
     key: _Part
     value: _Part
+    is_aggregated: bool = False
+
+    def where(self, *conditions: Column) -> _At:
+        """It, if these hold too."""
+        return replace(self, conditions=(*self.conditions, *conditions))
 
 
 @dataclass
@@ -153,88 +198,120 @@ class _Columns:
     is_aggregated: bool = False
 
     def results(self) -> DataFrame:
+        """The rows that its sinks write."""
         (source,) = [s for s in self.topology.sources() if s.topics[0] not in self.topology.internal_topics]
         self.frame = self.frame.withColumns({"by_shard": F.col("partition"), "sequence": F.col("offset")})
-        at = _At(
-            (_checked(F.col("timestamp") >= 0, "has an invalid (negative) timestamp"),),
-            self._read("key", source.key),
-            self._read("value", source.value),
-        )
-        at = replace(at, conditions=(*at.conditions, *(_present(part) for part in (at.key, at.value) if part.typed)))
-        self._below(source.name, at)
+        self._below(source.name, self._read(source))
         if not self.written:
             raise NotNative("nothing is written to a topic")
         rows = [
             (
-                reduce(and_, at.conditions),
-                F.lit(sink.topic),
-                self._bytes(at.key, sink.key),
-                self._bytes(at.value, sink.value),
+                reduce(and_, at.conditions, F.lit(True)),
+                F.struct(
+                    F.lit(sink.topic).alias("topic"),
+                    at.key.as_bytes(sink.key, is_key=True).alias("key"),
+                    at.value.as_bytes(sink.value).alias("value"),
+                ),
             )
             for sink, at in self.written
         ]
         if len(rows) == 1:
-            condition, topic, key, value = rows[0]
-            frame = self.frame.where(condition).withColumns({"_topic": topic, "_key": key, "_value": value})
+            condition, record = rows[0]
+            frame = self.frame.where(condition).withColumn("_record", record)
         else:
-            made = F.array(
-                *(
-                    F.when(condition, F.struct(topic.alias("_topic"), key.alias("_key"), value.alias("_value")))
-                    for condition, topic, key, value in rows
-                )
-            )
-            frame = self.frame.withColumn("_out", F.explode(F.filter(made, lambda one: one.isNotNull())))
-            frame = frame.withColumns({name: F.col(f"_out.{name}") for name in ("_topic", "_key", "_value")})
-        columns = ["by_shard", "sequence", "_topic", "_key", "_value", "timestamp", "headers"]
-        return frame.select(*columns).toDF("by_shard", "sequence", "topic", "key", "value", "timestamp", "headers")
+            made = F.array(*(F.when(condition, record) for condition, record in rows))
+            frame = self.frame.withColumn("_record", F.explode(F.filter(made, lambda one: one.isNotNull())))
+        return frame.select("by_shard", "sequence", "_record.*", "timestamp", "headers")
 
-    def _named(self, typed: Typed) -> Typed:
+    def _named(self, column: Column) -> Column:
+        """A column under a name, so that it is computed once however often it is used."""
         self.names += 1
         name = f"_c{self.names}"
-        self.frame = self.frame.withColumn(name, typed.column)
-        return Typed(F.col(name), typed.type)
+        self.frame = self.frame.withColumn(name, column)
+        return F.col(name)
 
-    # ---- steps -------------------------------------------------------------------------------------------------
+    # ---- from the source ---------------------------------------------------------------------------------------
+
+    def _read(self, source: Source) -> _At:
+        """A source's records; one that cannot be read ends the query, with its place."""
+        partition = F.coalesce(F.col("partition").cast("string"), F.lit("?"))
+        at = F.concat(F.col("topic"), F.lit("-"), partition, F.lit("@"), F.col("offset"))
+        untimed = fail(
+            T.BooleanType(),
+            at,
+            F.lit(" has the invalid (negative) timestamp "),
+            F.col("timestamp"),
+            F.lit(": use OnInvalid.skip or OnInvalid.partition_time, or extract another one with timestamp="),
+        )
+        conditions = [F.when(F.col("timestamp") >= 0, F.lit(True)).otherwise(untimed)]
+        parts: list[_Part] = []
+        for name, serde in (("key", source.key), ("value", source.value)):
+            raw = F.col(name)
+            try:
+                typed, is_sound = read(raw, serde, self._named)
+            except NotNative as reason:
+                raise NotNative(f"{name}s of {source.topics[0]}: {reason}") from None
+            unread = fail(
+                typed.type,
+                F.lit(f"step '{source.name}' cannot read the {name} of "),
+                at,
+                F.lit(f" as {serde!r}: correct the input, or set on_deserialization_error"),
+            )
+            if is_sound is not None:
+                checked = F.when(raw.isNotNull(), F.when(is_sound, typed.column).otherwise(unread))
+                typed = Typed(self._named(checked), typed.type)
+                # Always true, but it reads the part, also if nobody else does: what cannot be read must not pass.
+                conditions.append(typed.column.isNotNull() | raw.isNull())
+            parts.append(_Part(typed))
+        key, value = parts
+        return _At(tuple(conditions), key, value)
+
+    # ---- step by step ------------------------------------------------------------------------------------------
 
     def _below(self, name: str, at: _At) -> None:
         for child in self.topology.children(name):
-            node = self.topology.nodes[child]
-            if isinstance(node, Sink):
-                self._sink(node, at)
-            elif isinstance(node, ProcessorNode):
-                self._step(node, at)
+            self._node(child, at)
+
+    def _node(self, name: str, at: _At) -> None:
+        if self.is_aggregated and not at.is_aggregated:
+            raise NotNative(f"{name}: the records before an aggregate go elsewhere too")
+        node = self.topology.nodes[name]
+        if isinstance(node, Sink):
+            self._sink(node, at)
+        elif isinstance(node, ProcessorNode):
+            self._step(node, at)
 
     def _sink(self, sink: Sink, at: _At) -> None:
         if callable(sink.topic) or sink.partitioner is not None:
             raise NotNative(f"{sink.name}: a function chooses the topic or the partition")
-        if sink.topic in self.topology.internal_topics:
-            (source,) = [s for s in self.topology.sources() if sink.topic in s.topics]
-            key, value = self._bytes(at.key, sink.key), self._bytes(at.value, sink.value)
-            self._below(source.name, replace(at, key=replace(at.key, raw=key, serde=sink.key)))
-            assert value is not None
-        else:
+        if sink.topic not in self.topology.internal_topics:
             self.written.append((sink, at))
+            return
+        (source,) = [s for s in self.topology.sources() if sink.topic in s.topics]
+        if at.value.typed is None or holds_type(at.value.typed.type, T.TimestampType):
+            raise NotNative(f"{sink.name}: timestamps are text behind a repartition: cast() them to it, or to a long")
+        # Only to see that Catalyst could write it: what its serdes take, they give back.
+        at.key.as_bytes(sink.key, is_key=True)
+        at.value.as_bytes(sink.value)
+        self._below(source.name, at)
 
     def _step(self, node: ProcessorNode, at: _At) -> None:
         match node.op:
             case ops.Filter(predicate=f, negate=negate):
-                found = F.coalesce(self._expression(node, f, at).column, F.lit(False))
-                self._below(node.name, replace(at, conditions=(*at.conditions, ~found if negate else found)))
+                holds = self._holds(node, f, at)
+                self._below(node.name, at.where(~holds if negate else holds))
             case ops.MapValues(f=f) | ops.TableMapValues(f=f, store=None):
-                typed = self._named(self._expression(node, f, at))
-                self._below(node.name, replace(at, value=_Part(None, None, typed)))
+                self._below(node.name, replace(at, value=self._expression(node, f, at)))
             case ops.SelectKey(f=f):
-                typed = self._named(self._expression(node, f, at))
-                self._below(node.name, replace(at, key=_Part(None, None, typed)))
+                self._below(node.name, replace(at, key=self._expression(node, f, at)))
             case ops.Branch(predicates=predicates, children=children):
-                before: tuple[Column, ...] = ()
-                holds = [F.coalesce(self._expression(node, f, at).column, F.lit(False)) for f in predicates]
-                for child, hold in zip(children, [*holds, F.lit(True)], strict=False):
-                    self._below(child, replace(at, conditions=(*at.conditions, *before, hold)))
-                    before = (*before, ~hold)
+                rest = at
+                for child, predicate in zip_longest(children, predicates):
+                    holds = F.lit(True) if predicate is None else self._holds(node, predicate, at)
+                    self._node(child, rest.where(holds))
+                    rest = rest.where(~holds)
             case ops.RepartitionFilter(drop_null_keys=drops):
-                keyed = (_present_key(at.key),) if drops else ()
-                self._below(node.name, replace(at, conditions=(*at.conditions, *keyed)))
+                self._below(node.name, at.where(at.key.is_there) if drops else at)
             case ops.PassThrough() | ops.ToStream() | ops.TablePassThrough():
                 self._below(node.name, at)
             case ops.Aggregate() | ops.TimeWindowAggregate() if node.op.emit == "per-batch":
@@ -242,13 +319,22 @@ class _Columns:
             case _:
                 raise NotNative(f"{node.name}: {type(node.op).__name__} runs in Python")
 
-    def _expression(self, node: ProcessorNode, f: Any, at: _At) -> Typed:
+    def _typed(self, node: ProcessorNode, f: Any, at: _At) -> Typed:
         if not isinstance(f, ExpressionFunction):
             raise NotNative(f"{node.name}: a function of Python's, not an expression")
         try:
-            return to_catalyst(f, at.value.typed, at.key.typed, None if self.is_aggregated else F.col("timestamp"))
+            return to_catalyst(f, at.value.typed, at.key.typed, None if at.is_aggregated else F.col("timestamp"))
         except NotNative as reason:
             raise NotNative(f"{node.name}: {reason}") from None
+
+    def _expression(self, node: ProcessorNode, f: Any, at: _At) -> _Part:
+        typed = self._typed(node, f, at)
+        return _Part(Typed(self._named(typed.column), typed.type))
+
+    def _holds(self, node: ProcessorNode, f: Any, at: _At) -> Column:
+        return F.coalesce(self._typed(node, f, at).column, F.lit(False))
+
+    # ---- aggregates --------------------------------------------------------------------------------------------
 
     def _aggregated(self, node: ProcessorNode, op: ops.Aggregate | ops.TimeWindowAggregate, at: _At) -> _At:
         """A batch's groups, by key and window, with their aggregates in place of the records."""
@@ -259,29 +345,19 @@ class _Columns:
         windows = op.windows if isinstance(op, ops.TimeWindowAggregate) else None
         if windows is not None and not isinstance(windows, TimeWindows):
             raise NotNative(f"{node.name}: its windows do not end")
-        spec = self.topology.stores[op.store]
-        of = {}
-        for name, aggregate in aggregator.aggregates.items():
-            if aggregate.of is None:
-                of[name] = Typed(F.lit(1), T.LongType())
-            else:
-                try:
-                    of[name] = to_catalyst(aggregate.of, at.value.typed, at.key.typed)
-                except NotNative as reason:
-                    raise NotNative(f"{node.name}: {name}={aggregate!r}: {reason}") from None
-        kept = [*at.conditions, _present_key(at.key), _present_key(at.value)]
-        frame = self.frame.where(reduce(and_, kept)).withColumns(
-            {"_group": self._bytes(at.key, spec.key), "_at": F.timestamp_millis("timestamp")}
+        serde = self.topology.stores[op.store].key
+        of = {name: self._aggregated_over(node, name, aggregator, at) for name in aggregator.aggregates}
+        # As in Kafka Streams, a window takes a record without a value.
+        kept = at.where(at.key.is_there) if windows is not None else at.where(at.key.is_there, at.value.is_there)
+        frame = self.frame.where(reduce(and_, kept.conditions)).withColumns(
+            {"_group": at.key.as_bytes(serde, is_key=True), "_at": F.timestamp_millis("timestamp")}
             | {f"_of{i}": typed.column for i, typed in enumerate(of.values())}
         )
-        by: list[Column] = [F.col("_group")]
+        by = [F.col("_group")]
         if windows is not None:
             frame = frame.withWatermark("_at", f"{windows.grace_ms} milliseconds")
-            by.append(
-                F.window("_at", f"{windows.size_ms} milliseconds", f"{windows.advance_ms} milliseconds").alias(
-                    "_window"
-                )
-            )
+            sizes = [f"{ms} milliseconds" for ms in (windows.size_ms, windows.advance_ms)]
+            by.append(F.window("_at", *sizes).alias("_window"))
         results = [
             _AGGREGATE[aggregate.function](F.col(f"_of{i}"), of[name].type)
             for i, (name, aggregate) in enumerate(aggregator.aggregates.items())
@@ -289,14 +365,14 @@ class _Columns:
         grouped = frame.groupBy(*by).agg(
             F.max("timestamp").alias("timestamp"), *(r.column.alias(f"_r{i}") for i, r in enumerate(results))
         )
-        shown = [F.col(f"_r{i}").alias(name) for i, name in enumerate(of)]
-        kind = T.StructType([T.StructField(name, r.type) for name, r in zip(of, results, strict=True)])
-        raw, serde = F.col("_group"), spec.key
+        raw = F.col("_group")
         if windows is not None:
-            serde = TimeWindowed.of_ms(serde, windows.size_ms)
-            raw = F.concat(raw, _long_bytes(F.unix_millis("_window.start")))
-        # In an order of its own, so that a batch that is run again writes the same.
-        self.frame = grouped.sortWithinPartitions(raw).withColumns(
+            start = F.unix_millis("_window.start")
+            # Windows begin with the epoch; Spark also has those that a record just after it would share with the past.
+            grouped = grouped.where(start >= 0)
+            raw, serde = F.concat(raw, encoded_long(start)), TimeWindowed.of_ms(serde, windows.size_ms)
+        shown = [F.col(f"_r{i}").alias(name) for i, name in enumerate(of)]
+        self.frame = grouped.withColumns(
             {
                 "_raw": raw,
                 "_totals": F.struct(*shown),
@@ -306,163 +382,17 @@ class _Columns:
             }
         )
         self.is_aggregated = True
-        return _At((F.lit(True),), _Part(F.col("_raw"), serde, None), _Part(None, None, Typed(F.col("_totals"), kind)))
+        kind = T.StructType([T.StructField(name, r.type) for name, r in zip(of, results, strict=True)])
+        return _At((), _Part(None, F.col("_raw"), serde), _Part(Typed(F.col("_totals"), kind)), True)
 
-    # ---- bytes -------------------------------------------------------------------------------------------------
-
-    def _read(self, name: str, serde: Serde) -> _Part:
-        """A source's key or value; one that cannot be read ends the query, with its place."""
-        raw = F.col(name)
-        kind = schema_of(serde)
-        if kind is None:
-            raise NotNative(f"{name}s are {serde!r}, which declares no type: give one, as Json(type=Order)")
-        text = raw.cast("string")
-        match serde:
-            case Bytes():
-                return _Part(raw, serde, Typed(raw, kind))
-            case Str():
-                # Python replaces what is no UTF-8, and so writes it.
-                mended = self._named(Typed(F.make_valid_utf8(text), kind))
-                return _Part(mended.column.cast("binary"), serde, mended)
-            case Int64():
-                return _Part(
-                    raw,
-                    serde,
-                    self._named(Typed(_or_fail(raw, F.octet_length(raw) == 8, decoded_long(raw), name), kind)),
-                )
-            case Json() if isinstance(kind, T.StructType):
-                _check_fields(serde)
-                parsed = self._named(Typed(F.from_json(text, _with_corrupt(kind), _JSON), kind))
-                sound = (
-                    F.is_valid_utf8(text)
-                    & parsed.column.getField(_CORRUPT).isNull()
-                    & _complete(parsed.column, serde.type)
-                )
-                return _Part(raw, serde, self._named(Typed(_or_fail(raw, sound, parsed.column, name), kind)))
-        raise NotNative(f"{name}s are {serde!r}, which Spark does not read as Python does")
-
-    def _bytes(self, part: _Part, serde: Serde) -> Column:
-        """A key or value as its serde writes it."""
-        if part.raw is not None and (part.serde == serde or isinstance(serde, Bytes)):
-            return part.raw
-        typed = part.typed
-        if typed is None:
-            raise NotNative(f"{serde!r} is to write what {part.serde!r} has written")
-        match serde:
-            case Str() if typed.type == T.StringType():
-                return typed.column.cast("binary")
-            case Int64() if typed.type == T.LongType():
-                return F.when(typed.column.isNotNull(), _long_bytes(typed.column))
-            case Bytes() if typed.type == T.BinaryType():
-                return typed.column
-            case Json():
-                return _json(typed).cast("binary")
-        raise NotNative(f"{serde!r} does not write {typed.type.simpleString()} in Catalyst")
-
-
-# As strict as it gets: what Python's reader refuses, it refuses.
-_JSON = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-    "allowNumericLeadingZeros": "false",
-}
-
-
-def _with_corrupt(kind: T.StructType) -> T.StructType:
-    return T.StructType([*kind.fields, T.StructField(_CORRUPT, T.StringType())])
-
-
-def _check_fields(serde: Json) -> None:
-    """Refuse fields that are missing in a record and yet have a value: Spark reads them as null."""
-    for info in msgspec.inspect.type_info(serde.type).fields if serde.type is not None else ():  # type: ignore[attr-defined]
-        is_null = info.default is None
-        if not info.required and not is_null:
-            raise NotNative(f"the field {info.name} has a default, which Spark does not know")
-
-
-def _complete(parsed: Column, kind: Any) -> Column:
-    """Whether all fields that must be there are; of structs in structs too."""
-    found = F.lit(True)
-    for info in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
-        column = parsed.getField(info.name)
-        if info.required and not _may_be_null(info.type):
-            found = found & column.isNotNull()
-    return found
-
-
-def _may_be_null(info: msgspec.inspect.Type) -> bool:
-    return isinstance(info, msgspec.inspect.UnionType) and info.includes_none
-
-
-def _or_fail(raw: Column, sound: Column, result: Column, what: str) -> Column:
-    place = F.concat(F.col("topic"), F.lit("-"), F.col("partition"), F.lit("@"), F.col("offset"))
-    told = F.concat(
-        F.lit(f"headwater.errors.StreamsError: the {what} of "),
-        place,
-        F.lit(" cannot be read: correct the input, or set on_deserialization_error, and its steps run in Python"),
-    )
-    return F.when(raw.isNotNull(), F.when(sound, result).otherwise(F.raise_error(told).cast(T.NullType())))
-
-
-def _checked(holds: Column, fault: str) -> Column:
-    place = F.concat(F.col("topic"), F.lit("-"), F.col("partition"), F.lit("@"), F.col("offset"))
-    told = F.concat(F.lit("headwater.errors.StreamsError: "), place, F.lit(f" {fault}"))
-    return F.when(holds, F.lit(True)).otherwise(F.raise_error(told).cast("boolean"))
-
-
-def _present(part: _Part) -> Column:
-    """True, but reading the part on the way: what cannot be read must not pass because nobody looks at it."""
-    assert part.raw is not None
-    assert part.typed is not None
-    return part.typed.column.isNotNull() | part.raw.isNull()
-
-
-def _present_key(part: _Part) -> Column:
-    column = part.typed.column if part.typed is not None else part.raw
-    assert column is not None
-    return column.isNotNull()
-
-
-def decoded_long(raw: Column) -> Column:
-    """The number in eight bytes."""
-    unsigned = F.conv(F.hex(raw), 16, 10).cast("decimal(20,0)")
-    return F.when(unsigned >= F.lit(2**63), unsigned - F.lit(2**64)).otherwise(unsigned).cast("long")
-
-
-def _long_bytes(column: Column) -> Column:
-    return F.unhex(F.lpad(F.hex(column), 16, "0"))
-
-
-def _json(typed: Typed) -> Column:
-    made = _plain(typed.column, typed.type)
-    if isinstance(typed.type, T.StructType | T.MapType | T.ArrayType):
-        return F.to_json(made, {"ignoreNullFields": "false"})
-    # Spark writes no single values; in an array they are between its brackets.
-    text = F.to_json(F.array(made), {"ignoreNullFields": "false"})
-    return F.when(typed.column.isNotNull(), F.substring(text, F.lit(2), F.length(text) - 2))
-
-
-def _plain(column: Column, kind: T.DataType) -> Column:
-    """What JSON can hold, as Python writes it: times as text; NaN is an error."""
-    match kind:
-        case T.DoubleType():
-            fault = "headwater.errors.StreamsError: JSON has no NaN and no infinity; replace them, for example by null"
-            endless = F.isnan(column) | (F.abs(column) == float("inf"))
-            return F.when(endless, F.raise_error(F.lit(fault)).cast("double")).otherwise(column)
-        case T.TimestampType():
-            return _timestamp_to_text(column)
-        case T.StructType():
-            fields = [_plain(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
-            return F.when(column.isNotNull(), F.struct(*fields))
-        case T.ArrayType():
-            return F.transform(column, lambda item: _plain(item, kind.elementType))
-        case T.MapType():
-            return F.transform_values(column, lambda key, item: _plain(item, kind.valueType))
-        case T.LongType() | T.StringType() | T.BooleanType():
-            return column
-    raise NotNative(f"JSON of {kind.simpleString()} is written by Python")
+    def _aggregated_over(self, node: ProcessorNode, name: str, aggregator: Aggregator, at: _At) -> Typed:
+        aggregate = aggregator.aggregates[name]
+        if aggregate.of is None:
+            return Typed(F.lit(1), T.LongType())
+        try:
+            return to_catalyst(aggregate.of, at.value.typed, at.key.typed)
+        except NotNative as reason:
+            raise NotNative(f"{node.name}: {name}={aggregate!r}: {reason}") from None
 
 
 def _summed(column: Column, kind: T.DataType) -> Typed:
@@ -483,24 +413,28 @@ _AGGREGATE: dict[str, Any] = {
 
 def packed_rows(native: Native, sources: DataFrame) -> DataFrame:
     """A stage's results as rows for the writer."""
-    number = native.stage
+    number, is_aggregate = native.stage, native.is_aggregate
 
     def pack(batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            topics = batch.column("topic")
-            for topic in topics.unique().to_pylist():
-                part = batch.filter(pc.equal(topics, topic))
-                packed = pa.RecordBatch.from_arrays(
-                    [
-                        part.column("key"),
-                        part.column("value"),
-                        part.column("timestamp"),
-                        part.column("headers").cast(PACKED.field("headers").type),
-                        pa.nulls(len(part), pa.int64()),
-                    ],
-                    schema=PACKED,
-                )
-                shard, first = part.column("by_shard")[0].as_py(), part.column("sequence")[0].as_py()
-                yield from row_batches([(OUTPUT, shard, topic, number, shard, first, pack_batch(packed))])
+        for batch in _in_order(batches) if is_aggregate else batches:
+            for shard in batch.column("by_shard").unique().to_pylist():
+                of_shard = batch.filter(pc.equal(batch.column("by_shard"), shard))
+                for topic in of_shard.column("topic").unique().to_pylist():
+                    part = of_shard.filter(pc.equal(of_shard.column("topic"), topic))
+                    columns = [part.column(name) for name in ("key", "value", "timestamp", "headers")]
+                    arrays = [column.cast(kind.type) for column, kind in zip(columns, PACKED, strict=False)]
+                    arrays.append(pa.nulls(len(part), PACKED.field("number").type))
+                    data = pack_batch(pa.RecordBatch.from_arrays(arrays, schema=PACKED))
+                    first = part.column("sequence")[0].as_py()
+                    yield from row_batches([(OUTPUT, shard, topic, number, shard, first, data)])
 
     return native.frame(sources).mapInArrow(pack, SCHEMA)
+
+
+def _in_order(batches: Iterable[Any]) -> Iterator[Any]:
+    """A partition's groups in an order that is the same when the batch is run again: writers count on it."""
+    held = list(batches)
+    if held:
+        whole = pa.Table.from_batches(held)
+        order = pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in ("topic", "key", "value")])
+        yield from whole.take(order).combine_chunks().to_batches()

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from headwater import Config, Json, KeyValue, Processor, Record, StreamsBuilder, TimeWindows, Topology
+from headwater import Config, Json, KeyValue, Processor, Record, StreamsBuilder, StreamsError, TimeWindows, Topology
 from headwater.dsl.partitioner import partition_for
 from headwater.state.log import Log
 from headwater.streams.spark import query as queries
@@ -34,7 +34,7 @@ PARTITIONS = 3
 SOURCES = ("orders", "users", "clicks")
 OUTPUTS = ("enriched", "digests", "clicked", "pulses")
 STORES = ("users", "digests")
-PATIENCE = 120.0
+PATIENCE = 60.0
 # What a victim says.
 JVM, BATCH, STOPPED, FAILED = "jvm", "batch", "stopped", "failed"
 
@@ -111,8 +111,9 @@ class Input:
             add("users", user, {"country": rng.choice("ABC")}, 1 + at)
         for number in range(orders):
             at = 1_000 + 20 * number
-            # Everyone's orders wait for news of somebody in the same partition.
-            add("users", rng.choice(users), {"country": rng.choice("ABC")}, at)
+            # Orders wait for news of somebody in the same partition; the last ones for the end of the input.
+            if number < 0.95 * orders:
+                add("users", rng.choice(users), {"country": rng.choice("ABC")}, at)
             user = rng.choice(users)
             home = partition_for(user.encode(), PARTITIONS)
             late = 1_000 * rng.randrange(5) if rng.random() < 0.1 else 0
@@ -185,17 +186,24 @@ def _last(folder: Path) -> int:
 
 @dataclass
 class Watched:
-    """A broker for queries that are killed: its writers take a moment, so that some are killed in between, and it can
-    stop where a batch has been written but has not been committed by Spark."""
+    """A broker for queries that are killed: it says when a batch begins, its writers take a moment, so that some are
+    killed in between, and it can stop the last batch, the drain, when that has been written and Spark is to commit it.
+    """
 
     broker: Any
     unprotected: frozenset[str]
-    moment: float
-    stop_after: int | None
-    batches: int = 0
+    moment: float = 0.0
+    stop: bool = False
+    frames: int = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.broker, name)
+
+    def frame(self, *arguments: Any) -> DataFrame:
+        """Called by the query when it starts, and again for the drain."""
+        self.frames += 1
+        frame: DataFrame = self.broker.frame(*arguments)
+        return frame
 
     def writer(self, query: str, config: Config) -> Writer:
         """Called by the query when a batch begins."""
@@ -210,11 +218,11 @@ class Watched:
         return unknown
 
     def maintain(self) -> None:
-        """Called by the query as soon as a batch is written."""
-        self.batches += 1
-        if self.batches == self.stop_after:
+        """Called by the query when a batch is written."""
+        if self.stop and self.frames == 2:
             print(STOPPED, flush=True)
             threading.Event().wait()
+        self.broker.maintain()
 
 
 @dataclass
@@ -230,10 +238,10 @@ class Slow:
         time.sleep(self.moment)
 
 
-def watch(places: Iterable[Place], moment: float = 0.0, stop_after: int | None = None) -> Any:
+def watch(places: Iterable[Place], **options: Any) -> Any:
     """What queries have instead of `open_broker`."""
     unprotected = frozenset(place.name for place in places if not place.protected)
-    return lambda address: Watched(open_broker(address), unprotected, moment, stop_after)
+    return lambda address: Watched(open_broker(address), unprotected, **options)
 
 
 # ---- the process -------------------------------------------------------------------------------------------------
@@ -254,7 +262,7 @@ class Victim:
 
     - `max_records`: the most records a batch reads.
     - `moment`: how long a shard's writer waits before and after, in seconds.
-    - `stop_after`: the batch, counted from 1, after whose writing every query stops.
+    - `stop`: do what is there, and stop in the drain.
     """
 
     def __init__(self, folder: Path, places: Iterable[Place], **options: Any) -> None:
@@ -296,8 +304,7 @@ def run() -> None:
     told = json.loads(sys.argv[1])
     folder = told["folder"]
     places = [Place(**place) for place in told["places"]]
-    options = told["options"]
-    max_records = options.pop("max_records")
+    max_records = told["options"].pop("max_records", None)
     connector = ",".join(map(str, jars("spark")))
     spark = open_session(
         "killed",
@@ -309,13 +316,20 @@ def run() -> None:
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
     print(JVM, jvm, flush=True)
     threading.Thread(target=_die_with_the_test, args=(jvm,), daemon=True).start()
-    queries.open_broker = watch(places, **options)  # type: ignore[attr-defined]
-    started = [place.start(spark, max_records=max_records) for place in places]
-    while True:
-        for query in started:
-            if not query.isActive:
-                print(FAILED, query.exception(), flush=True)
-        time.sleep(0.2)
+    queries.open_broker = watch(places, **told["options"])  # type: ignore[attr-defined]
+    trigger = "available-now" if told["options"].get("stop") else None
+    for place in places:
+        query = place.start(spark, trigger=trigger, max_records=max_records)
+        threading.Thread(target=_await_end, args=(query,), daemon=True).start()
+    threading.Event().wait()
+
+
+def _await_end(query: SparkQuery) -> None:
+    try:
+        query.awaitTermination()
+        print(FAILED, query.name, "has ended", flush=True)
+    except StreamsError as error:
+        print(FAILED, query.name, error, flush=True)
 
 
 def _die_with_the_test(jvm: int) -> None:

@@ -117,7 +117,7 @@ def test_topics_that_come_up_later_do_not_matter_to_a_pattern(folder: Path, note
     assert noted(matching()).query == first.query
     with Log.open(folder / "log") as log:
         log.create_topic("orders-se", 3)
-    with pytest.raises(StreamsError, match=r"its stages and their shards were {'0': 2} and are now {'0': 3}"):
+    with pytest.raises(StreamsError, match=r"its stages were {'0': 'task on 2'} and are now {'0': 'task on 3'}"):
         noted(matching())
 
 

@@ -1,0 +1,254 @@
+"""Keys and values between bytes and typed columns, without Python: what a serde reads and writes, as Catalyst computes
+it. It owns how strictly JSON is read and how it is written; which columns there are, native.py knows.
+
+JSON is read as strictly as Python reads it, which takes some care: Spark takes a number for text and a missing field
+for null, and does not look beyond the end. So the input becomes the field `value` of an object that has an `end`; what
+must not be null is looked at; and where a text does not stand in quotes in the input, all are read again, as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater.dsl.serde import Bytes, Int64, Json, Serde, Str
+from headwater.streams.spark.catalyst import NotNative, Typed, schema_of, timestamp_to_text
+
+__all__ = ["decoded_long", "encoded_long", "fail", "holds_type", "read", "write"]
+
+_CORRUPT = "corrupt"
+_JSON = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "allowNumericLeadingZeros": "false",
+}
+_INFINITY = float("inf")
+
+
+def decoded_long(raw: Column) -> Column:
+    """The number in eight bytes."""
+    return F.conv(F.hex(raw), 16, -10).cast("long")
+
+
+def encoded_long(number: Column) -> Column:
+    """A number in eight bytes."""
+    return F.unhex(F.lpad(F.hex(number), 16, "0"))
+
+
+def fail(kind: T.DataType, *told: Column) -> Column:
+    """What, when it is computed, ends the query with a StreamsError; as a column of some type."""
+    # In two parts: Spark's errors show the plan too, and whoever looks for the error by its name is not to find that.
+    return F.raise_error(F.concat(F.lit("headwater.errors."), F.lit("StreamsError: "), *told)).cast(kind)
+
+
+def holds_type(kind: T.DataType, sought: type[T.DataType]) -> bool:
+    """Whether a type is, or has as a part, another one."""
+    match kind:
+        case T.StructType():
+            return any(holds_type(field.dataType, sought) for field in kind.fields)
+        case T.ArrayType():
+            return holds_type(kind.elementType, sought)
+        case T.MapType():
+            return holds_type(kind.valueType, sought)
+    return isinstance(kind, sought)
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------
+
+
+def read(raw: Column, serde: Serde, named: Callable[[Column], Column]) -> tuple[Typed, Column | None]:
+    """What a serde reads from bytes, and whether they can be read (None: always); only for bytes that are not null.
+
+    `named` gives a column a name, by which it is computed once. Raises NotNative.
+    """
+    kind = schema_of(serde)
+    if kind is None:
+        raise NotNative(f"{serde!r} declares no type that Spark has: give one, as Json(type=Order)")
+    text = raw.cast("string")
+    if type(serde) is Bytes:
+        return Typed(raw, kind), None
+    if type(serde) is Str:
+        return Typed(named(F.make_valid_utf8(text)), kind), None
+    if type(serde) is Int64:
+        return Typed(named(decoded_long(raw)), kind), F.octet_length(raw) == 8
+    if type(serde) is Json:
+        return _read_json(text, kind, msgspec.inspect.type_info(serde.type), named)
+    raise NotNative(f"Spark does not read {serde!r} as Python does")
+
+
+def _read_json(
+    text: Column, kind: T.DataType, declared: msgspec.inspect.Type, named: Callable[[Column], Column]
+) -> tuple[Typed, Column]:
+    if _may_be_null(declared):
+        raise NotNative(f"{kind.simpleString()} or null: Spark does not tell a value that is null from none")
+    framed = F.concat(F.lit('{"value":'), text, F.lit(',"end":true}'))
+    parsed = named(_from_json(framed, kind))
+    value = parsed.getField("value")
+    conditions = [
+        F.is_valid_utf8(text),
+        parsed.getField(_CORRUPT).isNull(),
+        parsed.getField("end"),
+        *_required(value, declared),
+    ]
+    quoted = list(_texts(value, kind, lambda leaf: F.contains(text, F.concat(F.lit('"'), leaf, F.lit('"')))))
+    if quoted:
+        again = _from_json(framed, _open(kind))
+        exact = [
+            again.getField(_CORRUPT).isNull(),
+            *_texts(again.getField("value"), kind, lambda leaf: F.schema_of_variant(leaf).isin("STRING", "VOID")),
+        ]
+        conditions.append(reduce(and_, quoted) | reduce(and_, exact))
+    return Typed(value, kind), F.coalesce(reduce(and_, conditions), F.lit(False))
+
+
+def _from_json(framed: Column, kind: T.DataType) -> Column:
+    fields = [("value", kind), ("end", T.BooleanType()), (_CORRUPT, T.StringType())]
+    return F.from_json(framed, T.StructType([T.StructField(*field) for field in fields]), _JSON)
+
+
+def _open(kind: T.DataType) -> T.DataType:
+    """A type that keeps what stands in a text's place."""
+    match kind:
+        case T.StringType():
+            return T.VariantType()
+        case T.StructType():
+            return T.StructType([T.StructField(field.name, _open(field.dataType)) for field in kind.fields])
+        case T.ArrayType():
+            return T.ArrayType(_open(kind.elementType))
+        case T.MapType():
+            return T.MapType(kind.keyType, _open(kind.valueType))
+    return kind
+
+
+def _texts(column: Column, kind: T.DataType, test: Callable[[Column], Column]) -> Iterator[Column]:
+    """That each text in a column is null or stands a test."""
+    match kind:
+        case T.StringType():
+            yield column.isNull() | test(column)
+        case T.StructType():
+            for field in kind.fields:
+                yield from _texts(column.getField(field.name), field.dataType, test)
+        case T.ArrayType() if holds_type(kind, T.StringType):
+            yield column.isNull() | F.forall(column, lambda item: reduce(and_, _texts(item, kind.elementType, test)))
+        case T.MapType() if holds_type(kind, T.StringType):
+            yield from _texts(F.map_values(column), T.ArrayType(kind.valueType), test)
+
+
+def _required(column: Column, declared: msgspec.inspect.Type) -> Iterator[Column]:
+    """That what must be there is; of parts only if there is what they are part of."""
+    if not _may_be_null(declared):
+        yield column.isNotNull()
+    inner = list(_required_inside(column, _present(declared)))
+    if inner:
+        yield column.isNull() | reduce(and_, inner)
+
+
+def _required_inside(column: Column, declared: Any) -> Iterator[Column]:
+    match declared:
+        case msgspec.inspect.FloatType():
+            yield F.abs(column) != _INFINITY
+        case msgspec.inspect.DateTimeType():
+            raise NotNative("Python keeps a datetime's zone, Spark does not: read it as str and cast() it")
+        case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType():
+            yield F.forall(column, lambda item: reduce(and_, _required(item, declared.item_type), F.lit(True)))
+        case msgspec.inspect.DictType():
+            yield F.forall(
+                F.map_values(column), lambda item: reduce(and_, _required(item, declared.value_type), F.lit(True))
+            )
+        case msgspec.inspect.StructType() | msgspec.inspect.DataclassType() | msgspec.inspect.TypedDictType():
+            _check_class(declared)
+            for field in declared.fields:
+                yield from _required(column.getField(field.name), field.type)
+
+
+def _check_class(declared: Any) -> None:
+    """Refuse a class that Python would read or write otherwise than by its fields' types."""
+    name = declared.cls.__name__
+    if hasattr(declared.cls, "__post_init__"):
+        raise NotNative(f"{name}.__post_init__ is Python's")
+    if isinstance(declared, msgspec.inspect.StructType) and declared.cls.__struct_config__.omit_defaults:
+        raise NotNative(f"{name} leaves out what is at its default when it is written")
+    names = [field.name.lower() for field in declared.fields]
+    if len(names) > len(set(names)):
+        raise NotNative(f"{name} has fields that differ in case only, which Spark does not tell apart")
+    for field in declared.fields:
+        if not field.required and (field.default is not None or not _may_be_null(field.type)):
+            raise NotNative(f"{name}.{field.name} has a default, which Spark does not know")
+
+
+def _may_be_null(declared: msgspec.inspect.Type) -> bool:
+    return isinstance(declared, msgspec.inspect.UnionType) and declared.includes_none
+
+
+def _present(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    """A type without null, which is the one thing that schema_of lets be in a union besides."""
+    if not isinstance(declared, msgspec.inspect.UnionType):
+        return declared
+    (kind,) = [one for one in declared.types if not isinstance(one, msgspec.inspect.NoneType)]
+    return kind
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------
+
+
+def write(typed: Typed, serde: Serde, *, is_key: bool = False) -> Column:
+    """The bytes that a serde writes of a column. Raises NotNative."""
+    if type(serde) is Str and typed.type == T.StringType():
+        return typed.column.cast("binary")
+    if type(serde) is Int64 and typed.type == T.LongType():
+        return encoded_long(typed.column)
+    if type(serde) is Bytes and typed.type == T.BinaryType():
+        return typed.column
+    if type(serde) is Json:
+        if is_key and holds_type(typed.type, T.DoubleType):
+            # Keys are compared, and sent to partitions, by their bytes.
+            raise NotNative("a double in a key, which Java writes in another form: cast() it to a long or a string")
+        return _json(typed).cast("binary")
+    raise NotNative(f"{serde!r} does not write {typed.type.simpleString()} in Catalyst")
+
+
+def _json(typed: Typed) -> Column:
+    made = _plain(typed.column, typed.type)
+    if isinstance(typed.type, T.StructType | T.MapType | T.ArrayType):
+        return F.to_json(made, {"ignoreNullFields": "false"})
+    # Spark writes no single values; in an array they are between its brackets.
+    text = F.to_json(F.array(made), {"ignoreNullFields": "false"})
+    return F.when(typed.column.isNotNull(), F.substring(text, F.lit(2), F.length(text) - 2))
+
+
+def _plain(column: Column, kind: T.DataType) -> Column:
+    """What JSON can hold, as Python writes it: times as text; NaN is an error."""
+    match kind:
+        case T.DoubleType():
+            endless = F.isnan(column) | (F.abs(column) == _INFINITY)
+            fault = fail(kind, F.lit("JSON has no NaN and no infinity; replace them, for example by null"))
+            return F.when(endless, fault).otherwise(column)
+        case T.TimestampType():
+            return timestamp_to_text(column)
+        case T.StructType():
+            fields = [_plain(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+            return F.when(column.isNotNull(), F.struct(*fields))
+        case T.ArrayType() | T.MapType() if _is_plain(kind):
+            return column
+        case T.ArrayType():
+            return F.transform(column, lambda item: _plain(item, kind.elementType))
+        case T.MapType():
+            return F.transform_values(column, lambda key, item: _plain(item, kind.valueType))
+        case T.LongType() | T.StringType() | T.BooleanType():
+            return column
+        case T.NullType():
+            return column.cast("string")
+    raise NotNative(f"JSON of {kind.simpleString()} is written by Python")
+
+
+def _is_plain(kind: T.DataType) -> bool:
+    return not any(holds_type(kind, other) for other in (T.DoubleType, T.TimestampType, T.BinaryType, T.NullType))
