@@ -12,7 +12,6 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -26,7 +25,7 @@ from headwater.streams.spark.clock import Ticks, tick_options
 from headwater.streams.spark.columns import decoded_long, encoded_long, fail
 from headwater.streams.spark.native import Native
 from headwater.streams.spark.query import plan_natively
-from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, SOURCE_SCHEMA, unpack_batch
+from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, unpack_batch
 from headwater.streams.spark.session import configure
 from headwater.streams.spark.shipping import check_executors, ship
 from headwater.streams.spark.stages import Stages
@@ -123,13 +122,7 @@ def _chain(
             "spark.sql.shuffle.partitions to %d while the results are computed, or give partitions= a larger number",
             over, widest, widest,
         )  # fmt: skip
-    return build_chain(planned, sources.mapInArrow(_sorted, SOURCE_SCHEMA), ticks, over, unnumbered=unnumbered)
-
-
-def _sorted(batches: Iterable[Any]) -> Iterator[Any]:
-    """Each Arrow batch by offset, as those of a broker are: shards put batches into order, not the records in them."""
-    for batch in batches:
-        yield batch.take(pc.sort_indices(batch.column("offset")))
+    return build_chain(planned, sources, ticks, over, unnumbered=unnumbered)
 
 
 def _in_order(planned: Stages) -> Stages:

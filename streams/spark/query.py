@@ -379,6 +379,11 @@ class SparkQuery:
             backends = [open_backend(stage.spec, stage.global_task, CommittedCells(cells.get(key, {}))) for key in keys]
             parts = [committed_store(specs[name], of_globals(b) if is_global else b) for b in backends]
             return public(specs[name], parts, lambda: 0, False)
+        if name in specs:
+            raise StreamsError(
+                f'the store {name!r} is kept by Spark itself, since its aggregate has emit="per-batch": leave that out '
+                "to have a store that can be read"
+            )
         known = ", ".join(sorted(specs)) or "none at all"
         raise StreamsError(f"no step of the query keeps a store {name!r}: its stores are {known}")
 

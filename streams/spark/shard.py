@@ -229,13 +229,12 @@ class _Shard:
             return {}
         backend = of_globals(self._backend)
         task = Task(self._global_spec, backend, self._plan.routes.partitions_of, now=now)
-        chunks = [row for row in rows if row[2] in self._plan.global_topics]
-        for row in sorted(chunks, key=lambda row: (row[2], row[4], row[5])):
-            topic, partition, data = row[2], row[4], row[6]
-            assert topic is not None
-            assert data is not None
-            records = unpack(data)
-            task.feed(topic, partition, records)
+        arrived: dict[tuple[str, int], list[RawRecord]] = defaultdict(list)
+        for _, _, topic, _, partition, _, data in rows:
+            if topic in self._plan.global_topics and topic is not None and data is not None:
+                arrived[topic, partition] += unpack(data)
+        for place, records in sorted(arrived.items()):
+            task.feed(*place, sorted(records, key=lambda record: record[4]))
             while task.process(len(records), now):
                 backend.write(task.commit().batch())
         backend.write(task.commit().batch())
@@ -285,8 +284,8 @@ class _Shard:
                 load = partial(_numbered, data, first)
                 yield _Chunk(first + len(numbers) - 1, len(numbers), load, sender=sender)
                 first += len(numbers)
-        elif any(before[-1].as_py() >= after[0].as_py() for (_, before), (_, after) in pairwise(packed)):
-            # Parts of one partition that were read side by side.
+        elif not _in_order([numbers.to_numpy() for _, numbers in packed]):
+            # Parts of one partition that were read side by side, or a DataFrame, which has no order.
             yield _chunk(sorted((r for data, _ in packed for r in unpack(data)), key=lambda record: record[4]))
         else:
             for data, numbers in packed:
@@ -441,6 +440,11 @@ class _Shard:
                 kept.append((*place, chunk.cell, chunk.last, chunk.count))
         self._index.chunks = kept
         self._report.waiting = task.queued + sum(c.count for chunks in inputs.waiting.values() for c in chunks)
+
+
+def _in_order(numbers: list[Any]) -> bool:
+    inside = all((part[1:] > part[:-1]).all() for part in numbers)
+    return inside and all(before[-1] < after[0] for before, after in pairwise(numbers))
 
 
 def _chunk(records: list[RawRecord]) -> _Chunk:
