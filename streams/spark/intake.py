@@ -18,7 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from headwater.dsl.partitioner import partition_for
 from headwater.state.memory import MemoryBackend
 from headwater.streams.spark.rows import PACKED, SOURCE, Row, arrow_schema, pack_batch, unpack
-from headwater.streams.spark.shard import Report, Routes, output_rows, specification
+from headwater.streams.spark.shard import Report, Routes, collecting_seldom, output_rows, specification
 from headwater.streams.task import Task
 
 __all__ = ["IntakePlan", "intake", "row_batches"]
@@ -109,7 +109,7 @@ class _Partition:
             task = Task(own, MemoryBackend(own.backend_stores()), self._plan.routes.partitions_of)
             running = self._running[stage, topic, partition] = _Running(task, Report(stage, partition))
         task = running.task
-        with contextlib.redirect_stdout(running.printed):
+        with contextlib.redirect_stdout(running.printed), collecting_seldom():
             task.feed(topic, partition, unpack(data))
             outputs = []
             while done := task.process(1 << 62, 0):

@@ -15,6 +15,7 @@ not take, because it waits for another input, is kept in cells of its own until 
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ __all__ = [
     "Report",
     "Routes",
     "ShardPlan",
+    "collecting_seldom",
     "of_globals",
     "open_backend",
     "output_rows",
@@ -120,6 +122,17 @@ class Report(msgspec.Struct):
         return REPORT, self.shard, None, self.stage, self.shard, 0, msgspec.msgpack.encode(self)
 
 
+@contextlib.contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """While in it, Python seldom looks for cycles: a batch is many objects, none of them in one."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 @lru_cache(maxsize=64)
 def specification(data: bytes) -> TaskSpec:
     """A task's description from its bytes, once per process."""
@@ -168,7 +181,7 @@ def run_shard(plan: ShardPlan, shard: int, rows: Sequence[Row], cells: Cells) ->
     """Take a shard's rows of one batch, commit what follows from them to its cells, and yield the rows for others."""
     printed = io.StringIO()
     report = Report(plan.stage, shard)
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), collecting_seldom():
         results = _Shard(plan, shard, cells, report).run(rows)
     report.printed = printed.getvalue()
     yield from results
