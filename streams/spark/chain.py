@@ -61,7 +61,9 @@ def build_chain(
 ) -> DataFrame:
     """The rows that a query's stages make of source rows, over so many Spark partitions."""
     routes = routes_of(stages)
-    rows = sources.mapInArrow(intake(intake_plan(stages, routes)), SCHEMA)
+    # Spark measures an Arrow batch after each row it adds, and goes through all nulls in a column of lists for that.
+    headers = F.coalesce("headers", F.array().cast(sources.schema["headers"].dataType))
+    rows = sources.withColumn("headers", headers).mapInArrow(intake(intake_plan(stages, routes)), SCHEMA)
     if ticks is not None:
         rows = rows.unionByName(ticks)
     for stage in stages.chained:

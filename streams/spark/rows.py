@@ -127,7 +127,7 @@ def unpack(data: bytes) -> list[RawRecord]:
     keys, values, timestamps, headers, numbers = (batch.column(i) for i in range(5))
     count = len(keys)
     pairs: Sequence[Headers]
-    if headers.null_count == count:
+    if not len(headers.flatten()):
         pairs = [()] * count
     else:
         pairs = [

@@ -18,15 +18,16 @@ import contextlib
 import gc
 import io
 from collections import defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from headwater.dsl.partitioner import partition_for
+from headwater.dsl.records import Headers
 from headwater.state.backend import Backend
 from headwater.streams.changes import TASK
 from headwater.streams.context import Output
@@ -53,6 +54,7 @@ GLOBAL_TASK = "|global task"
 AT_ONCE = 10_000
 
 _INDEX = b"q"
+LAST = 1 << 62
 # How the headers begin that say how far an asker was.
 TAG = "headwater-"
 
@@ -66,7 +68,11 @@ class Routes:
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; one that a function names and that is not there is made as wide as any."""
-        return self.partitions.get(topic) or max(self.partitions.values(), default=1)
+        return self.partitions.get(topic) or self._widest
+
+    @cached_property
+    def _widest(self) -> int:
+        return max(self.partitions.values(), default=1)
 
 
 @dataclass(frozen=True)
@@ -82,18 +88,13 @@ class ShardPlan:
     copied: frozenset[str]
     # Part of a circle: no input waits for another, so that answers come in the batch of what they answer.
     in_circle: bool
-    # The header under which records on their way round carry how many records of the batch were read before.
+    # The header under which records on their way round say how far who asked was: the last offset of each input.
     tag: str | None
     routes: Routes
     # Topics whose records have no offsets but something to order equal timestamps by.
     unnumbered: frozenset[str] = frozenset()
     # Records between two commits; None: as many as there are.
     at_once: int | None = None
-
-    @property
-    def answers(self) -> frozenset[str]:
-        """Inputs that other stages have made, and that are no copies."""
-        return frozenset(self.inputs).intersection(self.routes.readers) - self.copied
 
 
 class Report(msgspec.Struct):
@@ -166,7 +167,6 @@ class _Chunk:
     count: int
     load: Callable[[], list[RawRecord]]
     cell: int | None = None
-    sender: tuple[int, int] | None = None  # of records that another stage has made
 
 
 @dataclass
@@ -215,12 +215,10 @@ class _Shard:
             task = Task(spec, self._backend, self._plan.routes.partitions_of, globals_, now=now)
             inputs = self._inputs(rows, task)
             task.draining = self._plan.in_circle or any(row[6] == DRAIN for row in ticks)
-            if self._plan.copied:
-                self._answer(task, inputs, now)
-            elif self._plan.tag is not None:
-                self._ask(task, inputs, now, self._plan.tag)
+            if self._plan.tag is not None and self._plan.copied:
+                self._answer(task, inputs, now, self._plan.tag)
             elif self._plan.in_circle:
-                self._relay(task, inputs, now)
+                self._ask(task, inputs, now)
             self._process(task, inputs, now)
             if ticks and task.punctuate(now):
                 self._commit(task)
@@ -287,15 +285,13 @@ class _Shard:
     def _chunks(self, topic: str, rows: list[Row], first: int) -> Iterator[_Chunk]:
         rows.sort(key=lambda row: row[3:6])
         packed = [(row[6], unpack_batch(row[6]).column("number")) for row in rows if row[6] is not None]
-        senders = [row[3:5] for row in rows]
         if topic in self._plan.unnumbered:
             records = [record for data, _ in packed for record in unpack(data)]
             records.sort(key=lambda record: (record[2], record[4]))
             yield _chunk([(*record[:4], first + at) for at, record in enumerate(records)])
         elif rows[0][3] != SOURCE:
-            for (data, numbers), sender in zip(packed, senders, strict=True):
-                load = partial(_numbered, data, first)
-                yield _Chunk(first + len(numbers) - 1, len(numbers), load, sender=sender)
+            for data, numbers in packed:
+                yield _Chunk(first + len(numbers) - 1, len(numbers), partial(_numbered, data, first))
                 first += len(numbers)
         elif not _in_order([numbers.to_numpy() for _, numbers in packed]):
             # Parts of one partition that were read side by side, or a DataFrame, which has no order.
@@ -304,14 +300,12 @@ class _Shard:
             for data, numbers in packed:
                 yield _Chunk(numbers[-1].as_py(), len(numbers), partial(unpack, data))
 
-    def _process(self, task: Task, inputs: _Inputs, now: int, topics: Container[str] | None = None) -> None:
-        """Feed and process all there is, or all of some topics."""
+    def _process(self, task: Task, inputs: _Inputs, now: int) -> None:
+        """Feed and process all there is."""
         limit = self._plan.at_once or 1 << 62
         while True:
             fed = False
             for place, chunks in inputs.waiting.items():
-                if topics is not None and place[0] not in topics:
-                    continue
                 while chunks and not task.waiting(*place):
                     chunk = chunks.popleft()
                     inputs.given[place].append(chunk)
@@ -361,80 +355,72 @@ class _Shard:
                     fed = True
                     break
 
-    def _ask(self, task: Task, inputs: _Inputs, now: int, tag: str) -> None:
-        """Process the one input record by record, so that each question says which record it comes from."""
-        outputs: list[Output] = []
-        for number, sent in enumerate(self._one_by_one(task, inputs, now), 1):
-            tags = {tag: b"%d" % number}
-            outputs += [self._tagged(output, tags) for output in sent]
-        self._send(outputs)
-
-    def _relay(self, task: Task, inputs: _Inputs, now: int) -> None:
-        """Process questions and foreign rows one by one: an answer says how far its asker was when it was given."""
-        senders = [
-            (place[0], chunk.last, chunk.sender[1])
-            for place, chunks in inputs.waiting.items()
-            for chunk in chunks
-            if chunk.sender is not None
-        ]
-        seen: dict[int | None, dict[str, bytes]] = defaultdict(dict)
-        outputs: list[Output] = []
+    def _ask(self, task: Task, inputs: _Inputs, now: int) -> None:
+        """Process record by record: each question says how far its asker was, each answer repeats what was said."""
+        round_ = _Round(self._plan, self._shard)
         for sent in self._one_by_one(task, inputs, now):
             topic, offset, headers = task.record_place
-            tags = {name: value for name, value in headers if name.startswith(TAG) and value is not None}
-            if tags and offset is not None:
-                seen[next(shard for t, last, shard in senders if t == topic and offset <= last)] |= tags
-            outputs += [self._tagged(output, seen[output[1]]) for output in sent]
-        self._send(outputs)
+            if topic is not None and offset is not None:
+                round_.note(topic, offset, headers)
+            round_.add(sent)
+        self._send(round_.outputs)
 
-    def _tagged(self, output: Output, tags: Mapping[str, bytes]) -> Output:
-        """A question or an answer with these tags; anything else without any."""
-        headers = tuple(header for header in output[5] if not header[0].startswith(TAG))
-        goes_round = output[0] in self._plan.routes.readers
-        return (*output[:5], (*headers, *tags.items()) if goes_round else headers)
-
-    def _answer(self, task: Task, inputs: _Inputs, now: int) -> None:
-        """Process the copied input, and each answer when the record it answers has been, and none after it.
+    def _answer(self, task: Task, inputs: _Inputs, now: int, tag: str) -> None:
+        """Process answers in the order of their questions, each when the copies are as far as the asker was.
 
         An answer to a row that has changed since is discarded. Were all rows read before all answers, a deletion could
         get lost: that of a row which the foreign table does not have, if the left row then changes once more.
         """
         plan = self._plan
-        if plan.tag is None:
-            self._process(task, inputs, now, plan.copied)
-            return
-        (copied,) = plan.copied
-        read = [r for place, chunks in inputs.waiting.items() if place[0] == copied for c in chunks for r in c.load()]
-        done = 0
-        first: dict[tuple[str, int], int] = {}
-        for tag, place, record in sorted(self._answers(inputs, plan.tag), key=lambda answer: answer[0]):
-            if tag > done:
-                self._take(task, now, (copied, self._shard), read[done:tag])
-                done = tag
-            # Numbered in the order they are taken.
-            offset = first[place] = first.get(place, task.offsets.get(place, 0) - 1) + 1
-            self._take(task, now, place, [(*record[:4], offset)])
-        self._take(task, now, (copied, self._shard), read[done:])
+        read: dict[str, deque[RawRecord]] = {}
+        answers: dict[str, deque[tuple[dict[str, int], RawRecord]]] = {}
+        for (topic, _), chunks in inputs.waiting.items():
+            records = [record for chunk in chunks for record in chunk.load()]
+            if topic in plan.routes.readers:
+                asked = [(_needs(record, f"{tag}.{self._shard}"), record) for record in records]
+                asked.sort(key=lambda one: sorted(one[0].items()))
+                first = min((record[4] for record in records), default=0)
+                answers[topic] = deque((needs, (*r[:4], first + at)) for at, (needs, r) in enumerate(asked))
+            elif topic in plan.copied:
+                read[topic] = deque(records)
+        round_ = _Round(plan, self._shard)
+
+        def take(topic: str, records: list[RawRecord]) -> None:
+            task.feed(topic, self._shard, [(*r[:3], _without_tags(r[3]), r[4]) for r in records])
+            while task.process(1, now):
+                self._report.processed += 1
+                at, offset, _ = task.record_place
+                if at is not None and offset is not None:
+                    round_.note(at, offset, records[0][3])
+                round_.add(self._committed(task) if plan.at_once else task.take_outputs())
+                if task.wants_commit:
+                    self._commit(task)
+
+        def reach(needs: Mapping[str, int]) -> None:
+            for topic, offset in needs.items():
+                due = []
+                while read.get(topic) and read[topic][0][4] <= offset:
+                    due.append(read[topic].popleft())
+                if due:
+                    take(topic, due)
+            for topic, offset in needs.items():
+                while topic in plan.copied and answers.get(topic) and answers[topic][0][1][4] <= offset:
+                    answer(topic)
+
+        def answer(topic: str) -> None:
+            needs, record = answers[topic].popleft()
+            reach(needs)
+            take(topic, [record])
+
+        for topic in sorted(answers, key=plan.copied.__contains__):
+            while answers[topic]:
+                answer(topic)
+        reach(dict.fromkeys(read, LAST))
+        self._send(round_.outputs)
         for place, chunks in inputs.waiting.items():
-            if place[0] == copied or place[0] in plan.answers:
+            if place[0] in answers or place[0] in read:
                 inputs.given[place].extend(chunks)
                 chunks.clear()
-
-    def _answers(self, inputs: _Inputs, name: str) -> Iterator[tuple[int, tuple[str, int], RawRecord]]:
-        """Answers with their tags; without one, nothing of this batch was asked before."""
-        for place, chunks in inputs.waiting.items():
-            if place[0] in self._plan.answers:
-                for chunk in chunks:
-                    for record in chunk.load():
-                        tag = max((int(value or 0) for header, value in record[3] if header == name), default=0)
-                        yield tag, place, (*record[:3], tuple(h for h in record[3] if h[0] != name), record[4])
-
-    def _take(self, task: Task, now: int, place: tuple[str, int], records: list[RawRecord]) -> None:
-        task.feed(*place, records)
-        while done := task.process(self._plan.at_once or 1 << 62, now):
-            self._report.processed += done
-            if self._plan.at_once or task.wants_commit:
-                self._commit(task)
 
     def _carry_over(self, task: Task, inputs: _Inputs) -> None:
         kept: list[tuple[str, int, int, int, int]] = []
@@ -453,6 +439,43 @@ class _Shard:
                 kept.append((*place, chunk.cell, chunk.last, chunk.count))
         self._index.chunks = kept
         self._report.waiting = task.queued + sum(c.count for chunks in inputs.waiting.values() for c in chunks)
+
+
+class _Round:
+    """What goes round a circle in one batch: how far this shard is, what it was told by others, what it has sent."""
+
+    def __init__(self, plan: ShardPlan, shard: int) -> None:
+        self._own = None if plan.tag is None else f"{plan.tag}.{shard}"
+        self._within = plan.routes.readers
+        self._reached: dict[str, int] = {}
+        # By the group and shard that has asked.
+        self._told: dict[str, bytes] = {}
+        self.outputs: list[Output] = []
+
+    def note(self, topic: str, offset: int, headers: Headers) -> None:
+        """A record has been processed."""
+        self._reached[topic] = offset
+        self._told |= {name: value for name, value in headers if name.startswith(TAG) and value is not None}
+
+    def add(self, sent: Iterable[Output]) -> None:
+        """It has sent these: what stays within the circle is told how far askers were, all else is told nothing."""
+        own = {} if self._own is None else {self._own: msgspec.json.encode(self._reached)}
+        for output in sent:
+            headers = _without_tags(output[5])
+            if output[0] in self._within:
+                asked = {name: value for name, value in self._told.items() if name.endswith(f".{output[1]}")}
+                headers = (*headers, *(asked | own).items())
+            self.outputs.append((*output[:5], headers))
+
+
+def _needs(record: RawRecord, tag: str) -> dict[str, int]:
+    """How far the asker was whom a record answers: the last offset of each input."""
+    told = [value for name, value in record[3] if name == tag and value is not None]
+    return msgspec.json.decode(told[-1], type=dict[str, int]) if told else {}
+
+
+def _without_tags(headers: Headers) -> Headers:
+    return tuple(header for header in headers if not header[0].startswith(TAG))
 
 
 def _in_order(numbers: list[Any]) -> bool:

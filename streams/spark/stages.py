@@ -44,14 +44,9 @@ class Stage:
 
     @property
     def tag(self) -> str | None:
-        """The header under which records that go round a circle carry how far their input was; None without copies.
-
-        Only with one input is that a number.
-        """
+        """The header under which records that go round say how far who asked was; None if nobody keeps copies of it."""
         group, _, level = self.name.partition(".")
-        if not level or len(self.copied if level != "0" else self.topics) != 1:
-            return None
-        return f"headwater-{group}"
+        return f"headwater-{group}" if level else None
 
     @property
     def muted(self) -> frozenset[str]:

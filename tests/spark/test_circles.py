@@ -1,0 +1,88 @@
+"""Sub-topologies that feed each other in a circle, in batches of any size: the tables they end with are those of the
+test driver that is given one record after the other."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater import Config, Json, Str, StreamsBuilder, Topology, TopologyTestDriver
+from tests.spark.line import Line
+
+KEYS = ["a", "b", "c"]
+Update = tuple[str, str, Any]
+
+
+def pair(one: Any, other: Any) -> list[Any]:
+    return [one, other]
+
+
+def plain() -> Topology:
+    builder = StreamsBuilder()
+    left, right = (builder.table(name, value=Json()) for name in ("left", "right"))
+    left.join(right, pair, foreign_key=lambda v: v["of"], name="fk").to_stream().to("out")
+    return builder.build()
+
+
+def of_itself() -> Topology:
+    builder = StreamsBuilder()
+    left = builder.table("left", value=Json())
+    left.left_join(left, pair, foreign_key=lambda v: v["of"], name="fk").to_stream().to("out")
+    return builder.build()
+
+
+def of_another_join() -> Topology:
+    builder = StreamsBuilder()
+    left, right = (builder.table(name, value=Json()) for name in ("left", "right"))
+    once = left.left_join(right, pair, foreign_key=lambda v: v["of"], name="one", store="once")
+    once.left_join(right, pair, foreign_key=lambda v: v[0]["of"], name="two").to_stream().to("out")
+    return builder.build()
+
+
+def with_unreadable_records() -> Topology:
+    return plain()
+
+
+TOPOLOGIES: list[Callable[[], Topology]] = [plain, of_itself, of_another_join, with_unreadable_records]
+
+
+def updates(topics: list[str], unreadable: bool) -> st.SearchStrategy[list[Update]]:
+    value = st.one_of(st.none(), st.fixed_dictionaries({"of": st.sampled_from([*KEYS, None]), "n": st.integers(0, 2)}))
+    if unreadable:
+        value = st.one_of(value, st.just("unreadable"))
+    return st.lists(st.tuples(st.sampled_from(topics), st.sampled_from(KEYS), value), min_size=1, max_size=14)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("make", TOPOLOGIES, ids=lambda make: make.__name__)
+@settings(max_examples=50)
+@given(data=st.data())
+def test_tables_end_the_same(make: Callable[[], Topology], partitions: int, data: st.DataObject) -> None:
+    topology = make()
+    topics = [topic for source in topology.sources() for topic in source.topics if topic in ("left", "right")]
+    steps = data.draw(updates(topics, make is with_unreadable_records))
+    sizes = data.draw(st.lists(st.integers(1, 6), min_size=1))
+    config = Config(on_deserialization_error="skip")
+    encoded = [
+        (topic, (key.encode(), b"{" if value == "unreadable" else None if value is None else Json().encode(value), at))
+        for at, (topic, key, value) in enumerate(steps)
+    ]
+    with TopologyTestDriver(topology, config) as driver:
+        for topic, (key, value, at) in encoded:
+            driver.input(topic).send_bytes(key, value, at=at)
+        expected = {r.key: r.value for r in driver.output("out", Str(), Json()).read_all()}
+    line = Line(topology, config, ["left", "right", "out"], partitions)
+    got: dict[str, Any] = {}
+    at = 0
+    while at < len(encoded):
+        size = sizes[at % len(sizes)]
+        batch = encoded[at : at + size]
+        at += size
+        sources = [made for topic, (key, value, t) in batch for made in line.send(topic, [(key, value, t, (), 0)])]
+        for _, (key, value, _, headers, _) in line.batch(sources):
+            assert headers == ()
+            got[key.decode()] = None if value is None else Json().decode(value)
+    present = {key: value for key, value in expected.items() if value is not None}
+    assert {key: value for key, value in got.items() if value is not None} == present
