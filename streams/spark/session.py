@@ -10,14 +10,17 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyspark
-from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]  # it comes without types
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headwater.errors import StreamsError
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]  # it comes without types
 
 __all__ = ["broker_settings", "configure", "is_local", "open_session"]
 

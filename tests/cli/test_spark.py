@@ -19,7 +19,7 @@ from tests.cli.conftest import Command
 from tests.cli.services import APP, fill, service, stop, write
 from tests.streams.apps import until
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark command")
 
 SMALL = ("--on", "spark", "--master", "local[1]", "--conf", "spark.ui.enabled=false")
 PLACE = Path(".headwater") / "apps" / "words"

@@ -13,10 +13,11 @@ from tests.kafka.jars import JARS
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One worker of xdist (with --dist loadgroup) runs them all: there is one JVM.
+    # One worker of xdist (with --dist loadgroup) runs all that use the session: there is one JVM.
     for item in items:
-        if HERE in item.path.parents:
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
@@ -34,6 +35,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.log.level", "ERROR")
+        # On a busy machine a Python worker takes longer than 15 seconds to start.
+        .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))

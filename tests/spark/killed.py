@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headwater import Config, Json, KeyValue, Processor, Record, StreamsBuilder, StreamsError, TimeWindows, Topology
 from headwater.dsl.partitioner import partition_for
@@ -34,7 +34,7 @@ PARTITIONS = 3
 SOURCES = ("orders", "users", "clicks")
 OUTPUTS = ("enriched", "digests", "clicked", "pulses")
 STORES = ("users", "digests")
-PATIENCE = 60.0
+PATIENCE = 300.0
 # What a victim says.
 JVM, BATCH, STOPPED, FAILED = "jvm", "batch", "stopped", "failed"
 
@@ -154,9 +154,9 @@ class Place:
         """Append input."""
         if self.broker.startswith("kafka://"):
             producer = Producer({"bootstrap.servers": self.broker.removeprefix("kafka://"), "linger.ms": 1})
-            for (topic, partition), rows in records.items():
+            for (topic, number), rows in records.items():
                 for key, value, at in rows:
-                    producer.produce(f"{self.name}-{topic}", value, key, partition, timestamp=at)
+                    producer.produce(f"{self.name}-{topic}", value, key, number, timestamp=at)
             assert producer.flush(PATIENCE) == 0
             return
         with Log.open(self.broker.removeprefix("log://")) as log:
@@ -193,19 +193,19 @@ class Watched:
     broker: Any
     unprotected: frozenset[str]
     moment: float = 0.0
-    stop: bool = False
+    # Told when it has stopped there; None: it does not.
+    stopped: threading.Semaphore | None = None
     frames: int = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.broker, name)
 
-    def frame(self, *arguments: Any) -> DataFrame:
+    def frame(self, *arguments: Any) -> Any:
         """Called by the query when it starts, and again for the drain."""
         self.frames += 1
-        frame: DataFrame = self.broker.frame(*arguments)
-        return frame
+        return self.broker.frame(*arguments)
 
-    def writer(self, query: str, config: Config) -> Writer:
+    def writer(self, query: str, config: Config) -> Any:
         """Called by the query when a batch begins."""
         print(BATCH, config.app_id, flush=True)
         if config.app_id not in self.unprotected:
@@ -214,13 +214,12 @@ class Watched:
             checking = self.broker.writer(query, config)
             return KafkaWriter(self.broker._bootstrap, query, markers=checking._markers, check=False)
         # As another query, of which the log knows nothing.
-        unknown: Writer = self.broker.writer(os.urandom(8).hex(), config)
-        return unknown
+        return self.broker.writer(os.urandom(8).hex(), config)
 
     def maintain(self) -> None:
         """Called by the query when a batch is written."""
-        if self.stop and self.frames == 2:
-            print(STOPPED, flush=True)
+        if self.stopped is not None and self.frames == 2:
+            self.stopped.release()
             threading.Event().wait()
         self.broker.maintain()
 
@@ -254,6 +253,8 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
+    # On a busy machine a Python worker takes longer than 15 seconds to start.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
@@ -262,13 +263,12 @@ class Victim:
 
     - `max_records`: the most records a batch reads.
     - `moment`: how long a shard's writer waits before and after, in seconds.
-    - `stop`: do what is there, and stop in the drain.
+    - `stop`: do what is there, in one place after the other, and stop in the drain of each.
     """
 
     def __init__(self, folder: Path, places: Iterable[Place], **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.places = list(places)
-        told = {"folder": str(folder), "places": [asdict(place) for place in self.places], "options": options}
+        told = {"folder": str(folder), "places": [asdict(place) for place in places], "options": options}
         command = [sys.executable, "-c", "from tests.spark.killed import run; run()", json.dumps(told)]
         self._log = folder / "driver.log"
         with self._log.open("a") as log:
@@ -280,23 +280,28 @@ class Victim:
     def await_line(self, start: str) -> str:
         """The next line that starts so."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            assert not line.startswith(FAILED), line
-            if line.startswith(start):
-                return line
-        raise AssertionError(f"The process has ended: {self._log.read_text()[-4000:]}")
+        give_up = threading.Timer(PATIENCE, self._process.kill)
+        give_up.start()
+        try:
+            for line in self._process.stdout:
+                assert not line.startswith(FAILED), line
+                if line.startswith(start):
+                    return line
+        finally:
+            give_up.cancel()
+        raise AssertionError(f"The process has ended before {start!r}: {self._log.read_text()[-4000:]}")
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
     def kill(self) -> None:
         """kill -9 the JVM and the driver. The workers in Python that it had die when they notice."""
+        assert self.alive
         os.kill(self._jvm, signal.SIGKILL)
-        rest = self.end()
-        assert FAILED not in rest, rest
-
-    def end(self) -> str:
-        """Leave nothing behind; what it had still to say."""
         self._process.kill()
-        return self._process.communicate()[0]
-
+        rest, _ = self._process.communicate()
+        assert FAILED not in rest, rest
 
 
 def run() -> None:
@@ -304,7 +309,7 @@ def run() -> None:
     told = json.loads(sys.argv[1])
     folder = told["folder"]
     places = [Place(**place) for place in told["places"]]
-    max_records = told["options"].pop("max_records", None)
+    max_records, moment, stop = (told["options"].get(name) for name in ("max_records", "moment", "stop"))
     connector = ",".join(map(str, jars("spark")))
     spark = open_session(
         "killed",
@@ -316,11 +321,15 @@ def run() -> None:
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
     print(JVM, jvm, flush=True)
     threading.Thread(target=_die_with_the_test, args=(jvm,), daemon=True).start()
-    queries.open_broker = watch(places, **told["options"])  # type: ignore[attr-defined]
-    trigger = "available-now" if told["options"].get("stop") else None
+    stopped = threading.Semaphore(0) if stop else None
+    queries.open_broker = watch(places, moment=moment or 0.0, stopped=stopped)  # type: ignore[attr-defined]
     for place in places:
-        query = place.start(spark, trigger=trigger, max_records=max_records)
+        query = place.start(spark, trigger="available-now" if stop else None, max_records=max_records)
         threading.Thread(target=_await_end, args=(query,), daemon=True).start()
+        if stopped is not None:
+            stopped.acquire()
+    if stop:
+        print(STOPPED, flush=True)
     threading.Event().wait()
 
 

@@ -554,7 +554,7 @@ def test_a_query_brings_one_row_per_touched_key_and_batch(spark: SparkSession, t
         assert running.batch(("bb", 5, 1)) == [(b"bb", {"ids": 7}, 20)]
         last = running.batch(("a", 1, 30), ("c", 9, 40), ("bb", 1, 30), ("a", 1, 31))
         assert sorted(last) == [(b"a", {"ids": 6}, 31), (b"bb", {"ids": 8}, 30), (b"c", {"ids": 9}, 40)]
-        with pytest.raises(StreamsError, match="keeps a store"):
+        with pytest.raises(StreamsError, match="kept by Spark itself"):
             running.query.store("KSTREAM-AGGREGATE-STATE-STORE-0000000001")
     finally:
         running.query.stop()
