@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
+from headwater.streams.spark.chain import needs_clock
 from headwater.streams.spark.stages import Stages
 
 __all__ = ["FILE", "Recorded", "take_up"]
@@ -31,6 +32,7 @@ class Recorded(msgspec.Struct, frozen=True):
     topics: dict[str, int]  # and their partitions
     identities: dict[str, str]  # of those topics
     partitions: int  # Spark's
+    clock: bool = False  # whether the clock is among its sources
 
     @classmethod
     def of(
@@ -52,6 +54,7 @@ class Recorded(msgspec.Struct, frozen=True):
             topics,
             identities(topics),
             partitions,
+            needs_clock(stages, config),
         )
 
     def differences(self, now: Recorded) -> list[str]:
@@ -73,6 +76,11 @@ class Recorded(msgspec.Struct, frozen=True):
         for topic, identity in self.identities.items():
             if now.identities.get(topic, identity) != identity:
                 found.append(f"the topic {topic!r} has been deleted and made anew: its offsets mean other records now")
+        if self.clock != now.clock and not found:
+            found.append(
+                f"it was made {'with' if self.clock else 'without'} the clock among its sources, which max_task_idle "
+                "decides: set that as it was"
+            )
         if self.stages != now.stages and not found:
             found.append(f"its stages were {self.stages} and are now {now.stages}")
         return found
@@ -89,13 +97,22 @@ def take_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
             raise StreamsError(
                 f"{checkpoint} is the checkpoint of a query that Headwater did not start: give another (--checkpoint)"
             )
-        out = files.create(path, True)
+        # Under another name first: a start that is killed here must not leave half of it.
+        fresh = jvm.org.apache.hadoop.fs.Path(checkpoint, f"{FILE}.{now.query}")
+        out = files.create(fresh, True)
         out.write(bytearray(msgspec.json.encode(now)))
         out.close()
+        files.rename(fresh, path)
         return now
     stream = files.open(path)
-    noted = msgspec.json.decode(bytes(stream.readAllBytes()), type=Recorded)
+    data = bytes(stream.readAllBytes())
     stream.close()
+    try:
+        noted = msgspec.json.decode(data, type=Recorded)
+    except msgspec.DecodeError as error:
+        raise StreamsError(
+            f"{FILE} in the checkpoint {checkpoint} cannot be read ({error}): give another checkpoint (--checkpoint)"
+        ) from error
     faults = noted.differences(now)
     if faults:
         told = "\n  - ".join(faults)
