@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv dev jars demo test conformance-spark check bench-core bench-log bench-load bench-spark lock clean
+.PHONY: help venv dev jars demo test conformance-spark check bench-core bench-log bench-load lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,9 +42,6 @@ bench-log: dev ## measure records per second into and out of the embedded log, b
 
 bench-load: dev ## count ten million records over a million keys, and watch rate and memory
 	$(BIN)/python -m benchmarks.load
-
-bench-spark: dev jars ## measure jobs on Spark over a million Kafka records, beside the same jobs by hand
-	$(BIN)/python -m benchmarks.spark
 
 lock: ## pin the newest allowed dependencies in requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --extra kafka --extra spark --universal --python-version 3.11 \
