@@ -161,7 +161,7 @@ class Bench:
         query = self.start(frame.observe("digest", results, total), ends=True)
         query.awaitTermination()
         seen = [batch["observedMetrics"]["digest"] for batch in query.recentProgress if batch["numInputRows"]]
-        return sum(row["results"] for row in seen), sum(row["total"] for row in seen)
+        return sum(row["results"] for row in seen), sum(row["total"] or 0 for row in seen)
 
     def ways(self, job: Job) -> dict[str, Callable[[], DataFrame]]:
         """The job as a topology and by hand, each over a new reader."""

@@ -107,7 +107,7 @@ def join_foreign(
         topic,
         primary,
         ResponseSerde(right_value),
-        _by_key_alone(partitioner) or _primary_partition,
+        _by_key_alone(partitioner) or primary_partition,
     )
     drawing.add(answer, sink)
     drawing.add(changed, sink)
@@ -141,7 +141,7 @@ def join_foreign(
     return KTable(drawing, node, result, left._key, materialized.value, sources, table)
 
 
-def _primary_partition(topic: str, key: Any, response: Response, partitions: int) -> int | None:
+def primary_partition(topic: str, key: Any, response: Response, partitions: int) -> int | None:
     return response.primary_partition
 
 

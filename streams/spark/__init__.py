@@ -1,17 +1,22 @@
 """Spark as a back end: a topology as one Structured Streaming query whose stages run the shared task."""
 
-from headwater.errors import StreamsError
+from importlib.util import find_spec
 
-try:
-    import google.protobuf  # type: ignore[import-untyped]
-    import pandas  # type: ignore[import-untyped]
-    import pyarrow  # type: ignore[import-untyped]
-    import pyspark
-except ModuleNotFoundError as error:
-    raise StreamsError(
-        f"Spark is not installed ({error.name} is missing): run pip install 'headwater[spark]'."
-    ) from error
+from headwater.errors import StreamsError
 
 __all__: list[str] = []
 
-assert google.protobuf and pandas and pyarrow and pyspark  # noqa: PT018 - imported to see that they are there
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+# Looked for and not imported: Spark starts a process for every source and partition, and pandas takes half a second.
+_missing = [module for module in ("pyspark", "google.protobuf", "pandas", "pyarrow") if not _is_there(module)]
+if _missing:
+    raise StreamsError(
+        f"Spark is not installed ({', '.join(_missing)} is missing): run pip install 'headwater[spark]'."
+    )

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -27,8 +27,14 @@ from headwater.streams.metrics import DROPPED, LATE, WINDOW
 from headwater.streams.sockets import SOCKETS, serving
 from headwater.streams.spark.query import SparkBackend, SparkQuery
 from headwater.streams.spark.session import broker_settings, open_session
+from headwater.streams.spark.views import WorkerView
+
+if TYPE_CHECKING:
+    from headwater.streams.worker import Worker
 
 __all__ = ["SparkApp", "figures"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("headwater")
 
@@ -202,12 +208,9 @@ class SparkApp:
         found = figures(query.metrics(), query.recentProgress, now=int(time.time() * 1000))
         return {"app-id": self._config.app_id, "state": self._state, "restarts-total": self.restarts, **found}
 
-    def look(self, read: Callable[[Any], Any]) -> NoReturn:
-        """Refuse a question about rows: there is no worker in this process that has them."""
-        raise StreamsError(
-            f"{self._config.app_id!r} runs on Spark, where stores are read in Python: SparkQuery.store(name), or "
-            "run(…, on='spark', block=False).store(name)"
-        )
+    def look(self, read: Callable[[Worker], T]) -> T:
+        """What a function reads from stores, as of the last batch, as if a worker in this process had all of them."""
+        return read(cast("Worker", WorkerView(self.query.stores)))
 
 
 def _let_batch_end(query: SparkQuery) -> None:

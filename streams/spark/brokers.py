@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Sink, Topology
 from headwater.errors import StreamsError
-from headwater.streams.broker import log_directory, open_log
+from headwater.streams.broker import is_kafka, log_directory, open_log
+from headwater.streams.kafka.settings import kafka_settings
+from headwater.streams.spark.java_client import java_settings
 from headwater.streams.spark.log_source import LogSource, log_options
 from headwater.streams.spark.log_writer import LogWriter
 from headwater.streams.spark.stages import Stages
@@ -58,13 +60,15 @@ class Broker(Protocol):
         ...
 
 
-def open_broker(broker: str) -> Broker:
-    """The broker at an address."""
-    if broker.startswith("kafka://"):
-        # The client is an extra of its own.
+def open_broker(broker: str, config: Config | None = None) -> Broker:
+    """The broker at an address; `config` has the settings of Kafka's client."""
+    if is_kafka(broker):
+        given = {} if config is None else config.kafka
+        settings = kafka_settings(broker, given)
+        # The client is an extra of its own, and that it is there is known only now.
         from headwater.streams.spark.kafka import KafkaBroker
 
-        return KafkaBroker(broker)
+        return KafkaBroker(broker, settings, java_settings(given))
     return LogBroker(broker)
 
 

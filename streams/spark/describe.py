@@ -24,7 +24,7 @@ _WHERE = {
 
 def describe(spark: SparkSession, topology: Topology, config: Config, broker: str, *, plan: bool = False) -> str:
     """The stages of a topology over a broker's topics, with `plan` also Spark's own plan."""
-    there = open_broker(broker)
+    there = open_broker(broker, config)
     planned, natives, reasons = plan_natively(spark, topology, config, there.topics())
     text = describe_stages(planned, reasons)
     if plan:

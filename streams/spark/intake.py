@@ -16,6 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headwater.dsl.partitioner import partition_for
+from headwater.errors import StreamsError
 from headwater.state.memory import MemoryBackend
 from headwater.streams.spark.rows import PACKED, SOURCE, Row, arrow_schema, pack_batch, unpack
 from headwater.streams.spark.shard import Report, Routes, collecting_seldom, output_rows, specification
@@ -94,6 +95,12 @@ class _Partition:
             first = packed.column("number")[0].as_py() or 0
             data = None
             for stage, shards in self._plan.with_state(topic):
+                if shards is None and partition >= (known := self._plan.routes.partitions_of(topic)):
+                    raise StreamsError(
+                        f"the topic {topic!r} had {known} partitions when the query started, and now has records in "
+                        f"partition {partition}: state is spread over {known} shards. Write to a new topic, or start "
+                        "the query with a new checkpoint"
+                    )
                 data = data or pack_batch(packed)
                 for shard in (partition,) if shards is None else range(shards):
                     yield stage, shard, topic, SOURCE, partition, first, data

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Sink, Topology
 from headwater.errors import StreamsError
+from headwater.streams.broker import bootstrap_servers
 from headwater.streams.spark.kafka_writer import KafkaWriter
 from headwater.streams.spark.stages import Stages
 
@@ -34,13 +35,14 @@ __all__ = [
     "starting_offsets",
 ]
 
-SCHEME = "kafka://"
 JARS = "HEADWATER_SPARK_JARS"
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 # What Kafka itself writes to; neither Spark nor a Kafka consumer matches a pattern against them.
 INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 # How long brokers have to answer, in seconds.
 ANSWER = 15.0
+# Spark's setting for options that plans do not show, and those of its Kafka client that none should.
+REDACTED, SECRET = "spark.sql.redaction.options.regex", r"(?i)jaas|keystore\.key|password|secret"
 FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x"}
 
 
@@ -109,6 +111,7 @@ def kafka_frame(
     - `max_records`: the most records a batch reads (more or less, over all partitions).
     - `settings`: of the connector's Kafka client, by the names that Java's client gives them.
     """
+    _hide_secrets(spark)
     named, matched = list(topics), list(patterns)
     subscription = {"subscribePattern": _one_pattern(named, matched)} if matched else {"subscribe": ",".join(named)}
     options = {
@@ -136,6 +139,13 @@ def kafka_frame(
     return frame.selectExpr(
         "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value", "headers"
     )
+
+
+def _hide_secrets(spark: SparkSession) -> None:
+    """Have Spark leave keys and passwords out of the plans it shows; by itself it shows a certificate's key."""
+    shown = spark.conf.get(REDACTED, "") or ""
+    if SECRET not in shown:
+        spark.conf.set(REDACTED, f"{shown}|{SECRET}" if shown else SECRET)
 
 
 def _one_pattern(topics: Iterable[str], patterns: Iterable[re.Pattern[str]]) -> str:
@@ -209,7 +219,7 @@ class KafkaBroker:
     def __init__(
         self, broker: str, settings: Mapping[str, Any] | None = None, reading: Mapping[str, str] | None = None
     ) -> None:
-        self._bootstrap = broker.removeprefix(SCHEME)
+        self._bootstrap = bootstrap_servers(broker)
         self._settings = dict(settings or {})
         self._reading = dict(reading or {})
         self._markers: list[str] = []

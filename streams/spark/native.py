@@ -50,7 +50,18 @@ class Native:
     @property
     def is_aggregate(self) -> bool:
         """Whether its results are those of groups."""
-        return bool(_aggregates(self.topology))
+        return self.aggregate is not None
+
+    @property
+    def aggregate(self) -> str | None:
+        """The name of its step that groups, if it has one."""
+        nodes = self.topology.nodes.values()
+        return next((n.name for n in nodes if isinstance(n, ProcessorNode) and isinstance(n.op, _AGGREGATES)), None)
+
+    @property
+    def observed(self) -> str:
+        """The name under which Spark counts its records in the progress of a query."""
+        return f"headwater-{self.stage}"
 
     def topics(self) -> set[str]:
         """What it writes to."""
@@ -412,7 +423,8 @@ _AGGREGATE: dict[str, Any] = {
 
 
 def packed_rows(native: Native, sources: DataFrame) -> DataFrame:
-    """A stage's results as rows for the writer."""
+    """A stage's results as rows for the writer; the records it reads are counted in the progress of the query."""
+    read = sources.where(F.col("topic") == native.topic).observe(native.observed, F.count(F.lit(1)).alias("records"))
     number, is_aggregate = native.stage, native.is_aggregate
 
     def pack(batches: Iterable[Any]) -> Iterator[Any]:
@@ -428,7 +440,7 @@ def packed_rows(native: Native, sources: DataFrame) -> DataFrame:
                     first = part.column("sequence")[0].as_py()
                     yield from row_batches([(OUTPUT, shard, topic, number, shard, first, data)])
 
-    return native.frame(sources).mapInArrow(pack, SCHEMA)
+    return native.frame(read).mapInArrow(pack, SCHEMA)
 
 
 def _in_order(batches: Iterable[Any]) -> Iterator[Any]:

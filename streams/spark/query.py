@@ -25,19 +25,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Source, Topology
 from headwater.errors import StreamsError, TopologyError
-from headwater.streams.changes import committed_store
 from headwater.streams.spark.brokers import Broker, open_broker
-from headwater.streams.spark.chain import build_chain, needs_clock, variable
+from headwater.streams.spark.chain import build_chain, needs_clock
 from headwater.streams.spark.clock import Ticks, tick_options
 from headwater.streams.spark.native import Native, nativize, packed_rows
 from headwater.streams.spark.record import Recorded, take_up
-from headwater.streams.spark.rows import COLUMNS, OUTPUT, REPORT, SOURCE_SCHEMA, slots, unpack
+from headwater.streams.spark.rows import COLUMNS, OUTPUT, REPORT, SOURCE_SCHEMA, unpack
 from headwater.streams.spark.session import configure
-from headwater.streams.spark.shard import Report, of_globals, open_backend
+from headwater.streams.spark.shard import Report
 from headwater.streams.spark.shipping import check_executors, ship
 from headwater.streams.spark.stages import Stages, stages
-from headwater.streams.spark.stores import CommittedCells, stage_cells
-from headwater.streams.stores import public
+from headwater.streams.spark.views import CommittedStores
 
 __all__ = ["SparkBackend", "SparkQuery", "Writer", "plan_natively", "plan_stages"]
 
@@ -123,7 +121,8 @@ class SparkBackend:
         - `at_once`: commit after so many records within a batch; the record cache is flushed then.
         """
         config = config or Config()
-        there = open_broker(broker)
+        self._check(topology, config, trigger, partitions=partitions, max_records=max_records, at_once=at_once)
+        there = open_broker(broker, config)
         planned, natives, _ = plan_natively(self._spark, topology, config, there.topics())
         widest = max((stage.shards for stage in planned.chained), default=1)
         recorded = take_up(
@@ -146,6 +145,22 @@ class SparkBackend:
         )
         query._begin()
         return query
+
+    def _check(
+        self, topology: Topology, config: Config, trigger: timedelta | str | None, **counts: int | None
+    ) -> None:
+        """Refuse what cannot be, before anything is noted."""
+        if not topology.sources():
+            raise TopologyError(["it reads no topic: there is nothing to do"])
+        if trigger not in (None, "available-now") and not isinstance(trigger, timedelta):
+            raise StreamsError(f'trigger= is a timedelta, "available-now" or None, not {trigger!r}')
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise StreamsError(f"{name}= is {count}: give 1 or more, or leave it out")
+        if any(query.name == config.app_id for query in self._spark.streams.active):
+            raise StreamsError(
+                f"{config.app_id!r} runs in this session already: stop it first, or give this one another id (app_id)"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,6 +233,7 @@ class SparkQuery:
         self._totals: Counter[str] = Counter()
         self._waiting: dict[tuple[int, int], int] = {}
         self._rows: dict[tuple[int, int], int] = {}
+        self._observed = -1
         self._lock = threading.Lock()
         self._query: StreamingQuery | None = None
 
@@ -247,8 +263,6 @@ class SparkQuery:
                 writer = writer.trigger(availableNow=True)
             elif isinstance(trigger, timedelta):
                 writer = writer.trigger(processingTime=f"{trigger // timedelta(milliseconds=1)} milliseconds")
-            elif trigger is not None:
-                raise StreamsError(f'trigger= is a timedelta, "available-now" or None, not {trigger!r}')
             self._query = writer.start()
 
     def _deliver(self, rows: DataFrame, batch_id: int) -> None:
@@ -256,6 +270,7 @@ class SparkQuery:
         reports = [
             msgspec.msgpack.decode(row.data, type=Report) for row in rows.mapInArrow(write, "data binary").collect()
         ]
+        self._note_natives()
         with self._lock:
             self._totals["batches"] += 1
             for report in reports:
@@ -350,8 +365,25 @@ class SparkQuery:
 
     # ---- looking inside ----------------------------------------------------------------------------------------
 
+    def _note_natives(self) -> None:
+        """Count what stages in Catalyst have read, which Spark tells after each batch; it forgets those long past."""
+        if not self._natives or self._query is None:
+            return
+        with self._lock:
+            for progress in self._query.recentProgress:
+                counts = progress.observedMetrics
+                told = [counts[native.observed].records for native in self._natives if native.observed in counts]
+                # Spark also tells of a batch that is yet to come, that it has nothing to do.
+                if told and progress.batchId > self._observed:
+                    self._totals["records"] += sum(told)
+                    self._observed = progress.batchId
+                    # It does not tell which of several aggregates was late for.
+                    if late := sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators):
+                        self._counts["late", ", ".join(filter(None, (n.aggregate for n in self._natives)))] += late
+
     def metrics(self) -> dict[str, Any]:
         """Counts since this handle was made: batches, records, dropped and late ones, in all and by step."""
+        self._note_natives()
         with self._lock:
             steps: dict[str, dict[str, int]] = {}
             for (kind, step), count in self._counts.items():
@@ -368,40 +400,36 @@ class SparkQuery:
 
     def store(self, name: str) -> Any:
         """A store as the last batch left it, to read: all its shards together."""
-        topology = self._topology
-        specs = {**topology.global_stores, **topology.stores}
-        for stage in self._stages.chained:
-            is_global = stage.global_task is not None and name in topology.global_stores
-            if not is_global and name not in stage.stores():
-                continue
-            cells = stage_cells(self._spark, self._checkpoint, variable(stage))
-            keys = slots(stage.shards, self._recorded.partitions)[: 1 if is_global else None]
-            backends = [open_backend(stage.spec, stage.global_task, CommittedCells(cells.get(key, {}))) for key in keys]
-            parts = [committed_store(specs[name], of_globals(b) if is_global else b) for b in backends]
-            return public(specs[name], parts, lambda: 0, False)
-        if name in specs:
-            raise StreamsError(
-                f'the store {name!r} is kept by Spark itself, since its aggregate has emit="per-batch": leave that out '
-                "to have a store that can be read"
-            )
-        known = ", ".join(sorted(specs)) or "none at all"
-        raise StreamsError(f"no step of the query keeps a store {name!r}: its stores are {known}")
+        return self.stores.store(name)
+
+    @property
+    def stores(self) -> CommittedStores:
+        """All stores, as the last batch left them."""
+        return CommittedStores(
+            self._spark, self._checkpoint, self._topology, self._stages, self._recorded.partitions
+        )
 
 
 class _shuffle_partitions:
-    """While in it, queries that start have so many shuffle partitions."""
+    """While in it, queries that start have so many shuffle partitions; one at a time, since it is the session's."""
+
+    _starting = threading.Lock()
 
     def __init__(self, spark: SparkSession, partitions: int) -> None:
         self._spark = spark
         self._partitions = partitions
 
     def __enter__(self) -> None:
+        self._starting.acquire()
         self._before = self._spark.conf.get("spark.sql.shuffle.partitions")
         self._spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions))
 
     def __exit__(self, *exc: object) -> None:
-        assert self._before is not None
-        self._spark.conf.set("spark.sql.shuffle.partitions", self._before)
+        try:
+            assert self._before is not None
+            self._spark.conf.set("spark.sql.shuffle.partitions", self._before)
+        finally:
+            self._starting.release()
 
 
 def _delivery(writer: Writer, batch_id: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
@@ -424,15 +452,28 @@ def _delivery(writer: Writer, batch_id: int) -> Callable[[Iterable[Any]], Iterat
     return deliver
 
 
-# The last line of a traceback: one of this package's errors.
-_RAISED = re.compile(r"headwater\.[\w.]+: (.+)")
+# The last line of a traceback: one of this package's errors, behind which Spark may put a code of its own, or another.
+_RAISED = re.compile(r"headwater\.[\w.]+: (.+?)(?: SQLSTATE: \w+)*$")
+_OTHER = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)(?:: .*)?")
 
 
 def _own_error(error: Exception) -> StreamsError:
     """The StreamsError in an executor that ended a query, or what else there is to say."""
-    text = str(error)
+    text = str(error).partition("=== Streaming Query ===")[0].strip()
     for line in reversed(text.splitlines()):
         found = _RAISED.search(line)
         if found is not None:
             return StreamsError(found[1])
+    if "Python worker exited unexpectedly" in text:
+        return StreamsError(
+            "a Python process of Spark's has ended without a word: a function has ended it (os._exit()), it has "
+            "crashed in native code, or there was no memory left. Spark's log may say more, above all with the setting "
+            "spark.python.worker.faulthandler.enabled=true"
+        )
+    _, is_python, traceback = text.rpartition("An exception was thrown from the Python worker:")
+    told = [line for line in traceback.splitlines() if _OTHER.fullmatch(line)]
+    if is_python and told:
+        places = re.findall(r'File "(.+)", line (\d+), in', traceback)
+        at = f" at {places[-1][0]}:{places[-1][1]}" if places else ""
+        return StreamsError(f"the query has failed{at} with {told[-1]}")
     return StreamsError(f"the query has failed: {text}")

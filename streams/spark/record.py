@@ -88,6 +88,19 @@ class Recorded(msgspec.Struct, frozen=True):
 
 def take_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
     """Note what a query is beside a new checkpoint, or return what is noted there; refuse what does not fit to it."""
+    try:
+        return _taken_up(spark, checkpoint, now)
+    except Exception as error:
+        fault = getattr(error, "java_exception", None)
+        if fault is None:
+            raise
+        said = str(fault).partition("\n")[0]
+        raise StreamsError(
+            f"the checkpoint {checkpoint} can be neither read nor made ({said}): give a directory (--checkpoint)"
+        ) from error
+
+
+def _taken_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
     jvm = spark._jvm
     assert jvm is not None
     path = jvm.org.apache.hadoop.fs.Path(checkpoint, FILE)

@@ -18,6 +18,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headwater.errors import StreamsError
+from headwater.streams.broker import is_kafka
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]  # it comes without types
@@ -90,7 +91,7 @@ def is_local(master: str | None, conf: Mapping[str, str]) -> bool:
 
 def broker_settings(broker: str) -> dict[str, str]:
     """The settings that a session needs to read and write a broker's topics."""
-    if not broker.startswith("kafka://"):
+    if not is_kafka(broker):
         return {}
     # Imported late: without Kafka its client need not be installed.
     from headwater.streams.spark.kafka import jars_conf

@@ -50,8 +50,9 @@ __all__ = [
 
 # A shard's backend keeps the global tables' own rows under this name, beside the task's.
 GLOBAL_TASK = "|global task"
-# How many records go into one row.
+# How many records go into one row, and about how many bytes of them: Spark and Arrow take no more than two gigabytes.
 AT_ONCE = 10_000
+BYTES_AT_ONCE = 64 << 20
 
 _INDEX = b"q"
 LAST = 1 << 62
@@ -378,7 +379,7 @@ class _Shard:
             records = [record for chunk in chunks for record in chunk.load()]
             if topic in plan.routes.readers:
                 asked = [(_needs(record, f"{tag}.{self._shard}"), record) for record in records]
-                asked.sort(key=lambda one: sorted(one[0].items()))
+                asked.sort(key=lambda one: _order(one[0], plan.copied))
                 first = min((record[4] for record in records), default=0)
                 answers[topic] = deque((needs, (*r[:4], first + at)) for at, (needs, r) in enumerate(asked))
             elif topic in plan.copied:
@@ -474,6 +475,15 @@ def _needs(record: RawRecord, tag: str) -> dict[str, int]:
     return msgspec.json.decode(told[-1], type=dict[str, int]) if told else {}
 
 
+def _order(needs: Mapping[str, int], copied: frozenset[str]) -> tuple[list[int], list[tuple[str, int]]]:
+    """What answers are sorted by: how far the asker was in the tables it has copies of, then in what goes round.
+
+    Both only grow, and one that it had not begun to read in this batch counts as not reached.
+    """
+    tables = [needs.get(topic, -1) for topic in sorted(copied)]
+    return tables, sorted((topic, offset) for topic, offset in needs.items() if topic not in copied)
+
+
 def _without_tags(headers: Headers) -> Headers:
     return tuple(header for header in headers if not header[0].startswith(TAG))
 
@@ -510,9 +520,31 @@ def output_rows(routes: Routes, stage: int, shard: int, first: int, outputs: Ite
             for reader in readers:
                 bound.setdefault((reader, partition, topic), []).append((key, value, timestamp, headers, 0))
     for (to, to_shard, topic), records in bound.items():
-        for at in range(0, len(records), AT_ONCE):
-            yield to, to_shard, topic, stage, shard, sequence, pack(records[at : at + AT_ONCE])
+        for portion in _portions(records):
+            yield to, to_shard, topic, stage, shard, sequence, pack(portion)
             sequence += 1
+
+
+def _portions(records: list[Any]) -> Iterator[list[Any]]:
+    """The records in order, as many at once as fit into a row."""
+    for at in range(0, len(records), AT_ONCE):
+        portion = records[at : at + AT_ONCE]
+        if sum(map(_weight, portion)) <= BYTES_AT_ONCE:
+            yield portion
+            continue
+        first = weight = 0
+        for place, record in enumerate(portion):
+            more = _weight(record)
+            if weight and weight + more > BYTES_AT_ONCE:
+                yield portion[first:place]
+                first, weight = place, 0
+            weight += more
+        yield portion[first:]
+
+
+def _weight(record: Any) -> int:
+    """The bytes of a record, but for its headers."""
+    return len(record[0] or b"") + len(record[1] or b"")
 
 
 class _Renamed:

@@ -30,6 +30,7 @@ import cloudpickle  # type: ignore[import-untyped]  # it comes without types
 from pyspark.sql import SparkSession
 
 from headwater import errors
+from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 
 __all__ = ["check_executors", "ship"]
@@ -42,6 +43,8 @@ DEPENDENCIES = (
 # These are sent, or looked for, anyway; what stands in a script or a notebook itself travels as it is.
 _KNOWN = {"headwater", "pyspark", "__main__", *DEPENDENCIES}
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
+# Which executors have said that they have what: session, Python, executors, modules.
+_answered: set[tuple[str, str, frozenset[str], frozenset[str]]] = set()
 
 
 def ship(spark: SparkSession, *things: object) -> list[str]:
@@ -62,7 +65,7 @@ def ship(spark: SparkSession, *things: object) -> list[str]:
 def check_executors(spark: SparkSession, modules: Iterable[str] = (), *, kafka: bool = False) -> None:
     """Raise a StreamsError that says which executors lack what: a Python like ours, and modules that must be installed.
 
-    It asks the executors that are there now, each once at least.
+    It asks the executors that are there now, each once at least, unless they have been asked the same before.
     """
     wanted = [*DEPENDENCIES, *modules, *(["confluent_kafka"] if kafka else [])]
     context = spark.sparkContext
@@ -83,6 +86,9 @@ def check_executors(spark: SparkSession, modules: Iterable[str] = (), *, kafka: 
         yield socket.gethostname(), lacking
 
     executors = str(context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")).split()
+    question = (context.applicationId, context.pythonExec, frozenset(executors), frozenset(wanted))
+    if question in _answered:
+        return
     # Spark deals them out in turn: no executor goes without.
     tasks = max(context.defaultParallelism, 2 * len(executors))
     try:
@@ -101,6 +107,7 @@ def check_executors(spark: SparkSession, modules: Iterable[str] = (), *, kafka: 
             "(pip install 'headwater[spark,kafka]' brings Headwater's own), or set PYSPARK_PYTHON to a Python that has "
             "them."
         )
+    _answered.add(question)
 
 
 def _why_no_answer(python: str, hosts: str, text: str) -> str:
@@ -154,9 +161,30 @@ def _modules(thing: object) -> set[str]:
     """The modules that something needs where it is unpickled."""
     if isinstance(thing, ModuleType):
         return {thing.__name__}
-    finder = _Finder(cloudpickle.dumps(thing))
+    finder = _Finder(_pickled(thing))
     finder.load()
     return finder.modules
+
+
+def _pickled(thing: object) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(thing)
+        return data
+    except (TypeError, pickle.PicklingError) as error:
+        steps = thing.nodes.items() if isinstance(thing, Topology) else ()
+        at = next((f"step {name!r}" for name, node in steps if not _travels(node)), "the application")
+        raise StreamsError(
+            f"{at} holds something that cannot be sent to executors ({error}): make it where it is used, inside the "
+            "function, or in the init() of a processor"
+        ) from error
+
+
+def _travels(thing: object) -> bool:
+    try:
+        cloudpickle.dumps(thing)
+    except (TypeError, pickle.PicklingError):
+        return False
+    return True
 
 
 def _closure(names: Iterable[str]) -> tuple[dict[str, Path], set[str]]:

@@ -3,8 +3,11 @@ cells are found there and that they are only read; which rows they hold is state
 
 from __future__ import annotations
 
+import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -69,8 +72,15 @@ def stage_cells(
     """
     # The first use of it starts what readers of state report to; without, they fail in a session that runs no query.
     assert spark.streams
+    with _readable(checkpoint) as place:
+        return _stage_cells(spark, checkpoint, place, variable, batch_id)
+
+
+def _stage_cells(
+    spark: SparkSession, checkpoint: str, place: str, variable: str, batch_id: int | None
+) -> dict[int, dict[bytes, bytes]]:
     known: set[str] = set()
-    for operator in spark.read.format("state-metadata").load(checkpoint).collect():
+    for operator in spark.read.format("state-metadata").load(place).collect():
         if operator.maxBatchId < 0:
             return {}
         names = _variables(operator.operatorProperties)
@@ -81,13 +91,26 @@ def stage_cells(
                 raise StreamsError(
                     f"The checkpoint {checkpoint} has the batches {first} to {last}, but not {batch_id}."
                 )
-            return _read(spark, checkpoint, operator.operatorId, variable, last if batch_id is None else batch_id)
+            return _read(spark, place, operator.operatorId, variable, last if batch_id is None else batch_id)
     if known:
         raise StateError(
             f"The checkpoint {checkpoint} has no state {variable!r}, only {', '.join(sorted(known))}: it is another "
             "topology's."
         )
     return {}
+
+
+@contextmanager
+def _readable(checkpoint: str) -> Iterator[str]:
+    """A path to the checkpoint under which Spark finds its state: it escapes blanks and the like once too often."""
+    path = Path(checkpoint).absolute()
+    if "://" in checkpoint or checkpoint.startswith("file:") or path.as_uri() == f"file://{path}":
+        yield checkpoint
+        return
+    with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+        link = Path(folder) / "checkpoint"
+        link.symlink_to(path)
+        yield str(link)
 
 
 def _variables(properties: str) -> set[str]:

@@ -19,8 +19,6 @@ from tests.cli.conftest import Command
 from tests.cli.services import APP, fill, service, stop, write
 from tests.streams.apps import until
 
-pytestmark = pytest.mark.xdist_group("spark command")
-
 SMALL = ("--on", "spark", "--master", "local[1]", "--conf", "spark.ui.enabled=false")
 PLACE = Path(".headwater") / "apps" / "words"
 
@@ -34,7 +32,7 @@ def counted(headwater: Command) -> dict[str, int]:
 def seen(headwater: Command) -> int:
     """How many records the running query says it has processed."""
     found = headwater("top", "words", "--json")
-    return int(found.json["words"][0]["records-total"]) if found.code == 0 else -1
+    return int(found.json["words"][0].get("records-total", -1)) if found.code == 0 else -1
 
 
 def test_what_is_there_is_processed_and_a_service_goes_on_from_there(folder: Path, headwater: Command) -> None:
@@ -56,13 +54,25 @@ def test_what_is_there_is_processed_and_a_service_goes_on_from_there(folder: Pat
     with service(folder, *SMALL, "--trigger", "200ms") as process:
         until(lambda: process.poll() is not None or seen(headwater) == 1, patience=180)
         assert counted(headwater) == {"tea": 3, "milk": 1}
-        refused = headwater("query", "words", "counts")
+        found = headwater("query", "words", "counts", "get", "tea", "--json")
+        assert found.code == 0, found.err
+        assert found.json["rows"][0]["value"] == 3
+        assert [row["key"] for row in headwater("query", "words", "windows", "--json").json["rows"]] == ["milk", "tea"]
+        missing = headwater("query", "words", "counts", "get", "water")
+        assert (missing.code, missing.err) == (1, "headwater: counts has no row for water.\n")
+        assert "there is no store 'no'" in headwater("query", "words", "no").err
+        refused = headwater("reset", "words.py", "--on", "spark", "--yes")
         assert (refused.code, refused.err.count("\n")) == (1, 1)
-        assert "'words' runs on Spark, where stores are read in Python" in refused.err
+        assert "'words' is running: stop it first, then reset it." in refused.err
         code, _, err = stop(process)
     assert code == 0, err
     assert re.search(r"words has stopped after [\d.]+ s: 1 records, \d+ commits\n$", err)
     assert headwater("top", "words").code == 1
+    told = headwater("reset", "words.py", "--on", "spark", "--dry-run", "--json").json
+    assert (told["state"], told["topics"], told["done"]) == ([str(folder / PLACE / "spark")], [], False)
+    assert "words will begin anew" in headwater("reset", "words.py", "--on", "spark", "--yes").text
+    assert not list((folder / PLACE).glob("spark*/"))
+    assert "words has neither state" in headwater("reset", "words.py", "--on", "spark", "--yes").text
 
 
 def test_a_status_line_on_a_terminal_and_top_beside_it(folder: Path, headwater: Command) -> None:
@@ -198,6 +208,30 @@ def test_spark_is_not_installed(folder: Path) -> None:
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
         assert "run pip install 'headwater[spark]'." in done.stderr
+
+
+def test_a_reset_deletes_nothing_but_the_checkpoint_of_its_query(folder: Path, headwater: Command) -> None:
+    path = write(folder)
+    (folder / "mine").mkdir()
+    (folder / "mine" / "letter").touch()
+    (folder / "other").mkdir()
+    (folder / "other" / "headwater.json").write_text('{"app_id": "shop"}')
+    on_spark = ("reset", path, "--on", "spark", "--yes")
+    for place, told in (
+        ("mine", "does not look like a checkpoint of Headwater's"),
+        ("other", "is the checkpoint of the application 'shop', not of 'words'"),
+        (f"file://{folder}/other", "is the checkpoint of the application 'shop', not of 'words'"),
+        ("hdfs://host/checkpoints/words", "is not on this machine: delete it with the tools of its storage"),
+    ):
+        found = headwater(*on_spark, "--checkpoint", place)
+        assert (found.code, found.err.count("\n")) == (1, 1)
+        assert told in found.err
+    assert "--to-… and --topic are for --on local" in headwater(*on_spark, "--to-latest").err
+    assert "--checkpoint: only with --on spark." in headwater("reset", path, "--checkpoint", "other").err
+    assert {file.name for file in folder.rglob("*") if file.is_file()} >= {"letter", "headwater.json"}
+    found = headwater(*on_spark, "--app-id", "shop", "--checkpoint", "other")
+    assert "shop will begin anew" in found.text
+    assert not (folder / "other").exists()
 
 
 # ---- what is shown -----------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""One Spark session for all tests that need one: starting a JVM takes longer than most of them."""
+"""One Spark session for all tests that need one, in each process that runs tests: starting a JVM takes longer than most
+of them."""
 
 import os
 import sys
@@ -11,14 +12,6 @@ from pyspark.sql import SparkSession
 from tests.kafka.jars import JARS
 
 HERE = Path(__file__).parent
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One worker of xdist (with --dist loadgroup) runs all that use the session: there is one JVM.
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +27,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.jars", ",".join(map(str, jars)))
+        # Most of what it runs, it runs a few times: the better compiler would cost more than it saves.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.log.level", "ERROR")
         # On a busy machine a Python worker takes longer than 15 seconds to start.
         .config("spark.python.authenticate.socketTimeout", "120s")

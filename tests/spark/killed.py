@@ -240,7 +240,7 @@ class Slow:
 def watch(places: Iterable[Place], **options: Any) -> Any:
     """What queries have instead of `open_broker`."""
     unprotected = frozenset(place.name for place in places if not place.protected)
-    return lambda address: Watched(open_broker(address), unprotected, **options)
+    return lambda address, config: Watched(open_broker(address, config), unprotected, **options)
 
 
 # ---- the process -------------------------------------------------------------------------------------------------

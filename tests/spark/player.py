@@ -13,13 +13,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater import Record, StreamsError, Topology
+from headwater import Config, Record, StreamsError, Topology
 from headwater.state.log import Log
 from headwater.streams.spark.query import SparkBackend
 from tests.conformance.case import Case
 from tests.conformance.driver import store_contents
 from tests.conformance.local import config_of
-from tests.conformance.replay import Contents, Observed, Step, Trace, input_headers, raw_value, written_record
+from tests.conformance.replay import Contents, Observed, Step, Trace, encoded, input_headers, written_record
 
 EFFECT = "effect: "
 
@@ -27,11 +27,13 @@ EFFECT = "effect: "
 class SparkPlayer:
     """Plays a trace through a query on an embedded log of one partition per topic."""
 
-    def __init__(self, spark: SparkSession, trace: Trace, topology: Topology, case: Case) -> None:
+    def __init__(
+        self, spark: SparkSession, trace: Trace, topology: Topology, case: Case, config: Config | None = None
+    ) -> None:
         self._spark = spark
         self._trace = trace
         self._topology = topology
-        self._case = case
+        self._config = config_of(case) if config is None else config
         self._folder = tempfile.TemporaryDirectory(prefix="headwater-spark-")
         self._log = Log.open(Path(self._folder.name) / "log")
         for topic in trace.body["topics"]:
@@ -58,7 +60,7 @@ class SparkPlayer:
 
         self._query = SparkBackend(self._spark).start(
             self._topology,
-            config_of(self._case),
+            self._config,
             broker=f"log://{self._folder.name}/log",
             checkpoint=f"{self._folder.name}/checkpoint",
             clock=now,
@@ -94,13 +96,14 @@ class SparkPlayer:
         self._printed = io.StringIO()
         return Observed(list(self._read()), effects, 0 if error else dropped - before, error)
 
+    def drain(self) -> list[dict[str, Any]]:
+        """What comes when there is no more input to wait for."""
+        self._query.drain()
+        return list(self._read())
+
     def _send(self, given: dict[str, Any]) -> None:
         topic = given["topic"]
-        key_serde, value_serde = self._trace.serdes(topic)
-        key = None if given["key"] is None else key_serde.encode(given["key"])
-        value = raw_value(given)
-        if value is None and given["value"] is not None:
-            value = value_serde.encode(given["value"])
+        key, value = encoded(self._trace, given)
         with self._log.partition(topic, 0) as partition:
             partition.append([(key, value, given["ts"], input_headers(given))])
             if "sink" in self._trace.body["topics"][topic]["role"]:

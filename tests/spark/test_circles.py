@@ -64,6 +64,17 @@ def test_tables_end_the_same(make: Callable[[], Topology], partitions: int, data
     topics = [topic for source in topology.sources() for topic in source.topics if topic in ("left", "right")]
     steps = data.draw(updates(topics, make is with_unreadable_records))
     sizes = data.draw(st.lists(st.integers(1, 6), min_size=1))
+    check(topology, steps, sizes, partitions)
+
+
+def test_an_answer_from_before_the_first_question_of_a_batch_comes_first() -> None:
+    asks, other = {"of": "c", "n": 0}, {"of": "a", "n": 0}
+    steps: list[Update] = [("left", "a", asks), ("left", "b", None), ("left", "c", other), ("left", "c", None)]
+    check(of_itself(), steps, [2], 1)
+
+
+def check(topology: Topology, steps: list[Update], sizes: list[int], partitions: int) -> None:
+    """Compare the tables after batches of these sizes with the driver's."""
     config = Config(on_deserialization_error="skip")
     encoded = [
         (topic, (key.encode(), b"{" if value == "unreadable" else None if value is None else Json().encode(value), at))

@@ -9,12 +9,15 @@ from typing import Any
 import pyspark
 import pytest
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater import Config, Str, StreamsBuilder
 from headwater.dsl.partitioner import partition_for
 from headwater.errors import StreamsError
+from headwater.streams.spark.describe import describe
+from headwater.streams.spark.java_client import java_settings
 from headwater.streams.spark.kafka import (
     explain,
     jars_conf,
@@ -27,6 +30,7 @@ from headwater.streams.spark.query import SparkBackend
 from headwater.streams.spark.rows import SOURCE_SCHEMA
 from tests.kafka.broker import Broker
 from tests.kafka.reading import records
+from tests.kafka.secured import SecuredBroker
 
 # Key, value, timestamp, headers.
 Sent = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
@@ -252,3 +256,100 @@ def test_a_topology_reads_and_writes_kafka(spark: SparkSession, kafka: Broker, n
         b"a": [(b"1", 1), (b"2", 3), (b"3", 4), (b"4", 11), (b"5", 13), (b"6", 14)],
         b"b": [(b"1", 2), (b"2", 5), (b"3", 12), (b"4", 15)],
     }
+
+
+def test_certificates_and_passwords_reach_spark_and_are_never_shown(spark: SparkSession, tmp_path: Path) -> None:
+    kafka = SecuredBroker(tmp_path / "kafka").start()
+    try:
+        kafka.create("in", 1)
+        kafka.create("out", 1)
+        send(kafka, "in", [(b"k", word, number, []) for number, word in enumerate([b"a", b"b", b"a"], 1)])
+        builder = StreamsBuilder()
+        builder.stream("in", value=Str()).group_by(lambda key, value: value).count().to_stream().map_values(str).to(
+            "out", value=Str()
+        )
+        topology, broker = builder.build(), f"kafka://{kafka.secured}"
+        config = Config(app_id="secured", kafka=kafka.settings)
+        plan = describe(spark, topology, config, broker, plan=True)
+        query = SparkBackend(spark).start(
+            topology, config, broker=broker, checkpoint=tmp_path / "checkpoint", trigger="available-now"
+        )
+        query.awaitTermination()
+        assert [(message.key(), message.value()) for message in records(kafka, "out")] == [
+            (b"a", b"1"),
+            (b"b", b"1"),
+            (b"a", b"2"),
+        ]
+    finally:
+        kafka.kill()
+    assert "SASL_SSL" in plan
+    assert "er2" not in plan
+    assert "PRIVATE KEY" not in plan
+    kept = b"".join(file.read_bytes() for file in (tmp_path / "checkpoint").rglob("*") if file.is_file())
+    assert b"er2" not in kept
+    assert b"PRIVATE KEY" not in kept
+
+
+def test_what_java_has_nothing_like_is_named() -> None:
+    with pytest.raises(StreamsError, match=r"nothing like sasl\.oauthbearer\.method, ssl\.crl\.location: say the same"):
+        java_settings({"ssl.crl.location": "x", "sasl.oauthbearer.method": "oidc", "socket.timeout.ms": "5"})
+    with pytest.raises(StreamsError, match=r"nothing like enable\.ssl\.certificate\.verification"):
+        java_settings({"enable.ssl.certificate.verification": "false"})
+    with pytest.raises(StreamsError, match="PKCS#8 only"):
+        java_settings({"ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----", "ssl.certificate.pem": "x"})
+    with pytest.raises(StreamsError, match=r"ssl\.key\.location: nowhere cannot be read"):
+        java_settings({"ssl.key.location": "nowhere", "ssl.certificate.pem": "x"})
+
+
+def test_the_same_trust_in_javas_words() -> None:
+    assert java_settings(
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "sasl.username": "ann",
+            "sasl.password": "x",
+            "ssl.ca.pem": "CA",
+            "ssl.endpoint.identification.algorithm": "none",
+            "ssl.keystore.location": "a.p12",
+            "ssl.keystore.password": "y",
+            "enable.ssl.certificate.verification": "true",
+            "client.id": "shop",
+            "linger.ms": "5",
+        }
+    ) == {
+        "client.id": "shop",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="ann" password="x";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "CA",
+        "ssl.endpoint.identification.algorithm": "",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": "a.p12",
+        "ssl.keystore.password": "y",
+    }
+
+
+def test_a_topic_that_grows_stops_the_query_by_name(
+    spark: SparkSession, kafka: Broker, name: str, tmp_path: Path
+) -> None:
+    source = kafka.create(f"{name}-in", 1)
+    builder = StreamsBuilder()
+    builder.stream(source).group_by_key().count(store="counts")
+    query = SparkBackend(spark).start(
+        builder.build(), Config(app_id=name), broker=f"kafka://{kafka.bootstrap}", checkpoint=tmp_path / "checkpoint"
+    )
+    try:
+        send(kafka, source, numbered(0, 2))
+        query.processAllAvailable()
+        assert query.store("counts").get("k") == 2
+        admin: Any = kafka.admin()
+        admin.create_partitions([NewPartitions(source, 2)])[source].result()
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        producer.produce(source, b"1", b"k", partition=1)
+        producer.flush()
+        with pytest.raises(StreamsError, match=f"the topic '{source}' had 1 partitions when the query started"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()

@@ -578,6 +578,9 @@ def test_windows_close_by_the_watermark_of_the_query(spark: SparkSession, tmp_pa
         assert running.batch(("bb", 1, 2_000)) == [row(b"bb", 0, 1, 2_000)]
         assert running.batch(("a", 1, 15_000)) == [row(b"a", 10_000, 2, 15_000)]
         assert running.batch(("bb", 1, 2_000), ("bb", 1, 10_000)) == [row(b"bb", 10_000, 1, 10_000)]
+        told = running.query.metrics()
+        assert (told["records-total"], told["late-records-total"]) == (7, 1)
+        assert list(told["steps"].values()) == [{"late-records-total": 1}]
     finally:
         running.query.stop()
 
@@ -587,6 +590,7 @@ def test_a_chain_in_a_query_writes_in_order(spark: SparkSession, tmp_path: Path)
     try:
         found = running.batch(*(("a", n, 1_000 - n) for n in range(500)))
         assert [(value["id"], at) for _, value, at in found] == [(n, 1_000 - n) for n in range(0, 500, 2)]
+        assert running.query.metrics()["records-total"] == 500
         broken = [(b"a", b"{", 0, ())]
         with running._log.partition("in", 1) as partition:
             partition.append(broken)
