@@ -1,5 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv dev jars demo test conformance-spark check bench-core bench-log bench-load lock clean
+.PHONY: help venv dev jars demo test conformance-spark kill-kafka rebalance-kafka check bench-core bench-log \
+	bench-load bench-restore bench-spark lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,16 +19,22 @@ venv: $(CORE) ## make the virtual environment in .venv with the core alone, enou
 
 dev: $(DEV) ## add to it what tests, checks and benchmarks need: Spark, the Kafka client and the tools
 
-jars: $(FETCHED) ## fetch a Kafka broker and Spark's Kafka connector for tests and benchmarks (needs Java 17 and Maven)
+jars: $(FETCHED) ## fetch a Kafka broker, Kafka Streams and Spark's Kafka connector for tests (needs a JDK 17 and Maven)
 
 demo: venv ## run an example topology and show its results as a table
 	$(BIN)/python -m examples.demo
 
 test: dev jars ## run the tests and the doctests of package, README and docs
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 conformance-spark: dev jars ## replay all golden traces on Spark, which takes about half an hour
 	HEADWATER_SPARK=all $(BIN)/pytest -q -n 0 tests/spark/test_traces.py
+
+kill-kafka: dev jars ## kill workers on Kafka 40 times for each of 5 seeds, which takes a quarter of an hour
+	HEADWATER_KILLS=many $(BIN)/pytest -q -n 0 tests/kafka/test_kills.py
+
+rebalance-kafka: dev jars ## let workers on Kafka come and go for two minutes, and measure the pauses
+	HEADWATER_REBALANCE=long $(BIN)/pytest -q -n 0 tests/kafka/test_rebalance.py
 
 check: dev ## lint (ruff), types (mypy, strict) and the rules of the house
 	$(BIN)/ruff check .
@@ -42,6 +49,12 @@ bench-log: dev ## measure records per second into and out of the embedded log, b
 
 bench-load: dev ## count ten million records over a million keys, and watch rate and memory
 	$(BIN)/python -m benchmarks.load
+
+bench-restore: dev jars ## restore a million keys from a changelog on Kafka, beside a bare consumer loop into RocksDB
+	$(BIN)/python -m benchmarks.restore
+
+bench-spark: dev jars ## measure jobs on Spark over a million Kafka records, beside the same jobs by hand
+	$(BIN)/python -m benchmarks.spark
 
 lock: ## pin the newest allowed dependencies in requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --extra kafka --extra spark --universal --python-version 3.11 \
@@ -70,16 +83,17 @@ $(DEV): $(CORE)
 	@touch $@
 
 $(FETCHED): tests/kafka/pom.xml | $(CORE)
-	@version=$$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	@version=$$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p'); \
 	if [ "$${version:-0}" -lt 17 ]; then \
-		echo "The tests need Java 17 or newer on the PATH: install openjdk-17-jre-headless (Debian, Ubuntu)," \
-			"java-17-openjdk-headless (Fedora) or openjdk@17 (Homebrew)." >&2; exit 1; \
+		echo "The tests need a JDK of Java 17 or newer on the PATH: install openjdk-17-jdk-headless (Debian, Ubuntu)," \
+			"java-17-openjdk-devel (Fedora) or openjdk@17 (Homebrew)." >&2; exit 1; \
 	fi; \
 	if ! command -v mvn >/dev/null; then \
-		echo "The tests need Maven, which fetches a Kafka broker and Spark's Kafka connector:" \
+		echo "The tests need Maven, which fetches a Kafka broker, Kafka Streams and Spark's Kafka connector:" \
 			"install maven (Debian, Ubuntu, Fedora, Homebrew)." >&2; exit 1; \
 	fi
 	rm -rf $(JARS)
 	$(MAVEN) --activate-profiles broker dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/broker
+	$(MAVEN) --activate-profiles streams dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/streams
 	$(MAVEN) --activate-profiles spark dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/spark
 	@touch $@

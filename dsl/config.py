@@ -4,7 +4,7 @@ checks; what a setting does is described where it is used."""
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -76,6 +76,26 @@ def _is_app_id(value: object) -> bool:
     return isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z0-9._-]+", value)) and value.strip(".") != ""
 
 
+def _is_endpoint(value: object) -> bool:
+    found = re.fullmatch(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})", value) if isinstance(value, str) else None
+    return found is not None and int(found[1]) <= 65535
+
+
+def _is_factor(value: object) -> bool:
+    return value is None or (type(value) is int and value >= 1)
+
+
+def _kafka_faults(settings: object) -> list[str]:
+    """What is wrong with the shape of Kafka's settings; no value is shown, since it may be a secret."""
+    if not isinstance(settings, Mapping):
+        return [f"Config: kafka must be a mapping from names to text, but is a {type(settings).__name__}"]
+    return [
+        f"Config: kafka must be a mapping from names to text, but {name!r} is a {type(value).__name__}"
+        for name, value in settings.items()
+        if not (isinstance(name, str) and isinstance(value, str))
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """The settings of an application; every fault in them is raised at once, as a TopologyError.
@@ -91,6 +111,15 @@ class Config:
     - `dead_letters`, `late`: the topics for bad and for late records.
     - `metrics`: "debug" also counts the records of every operator, which costs time for each of them.
     - `state_dir`: where state is kept; beside the embedded log if left out, since the two belong together.
+    - `listen`: where a worker answers questions over HTTP, host:port; port 0 is any that is free.
+
+    With Kafka as the broker:
+
+    - `kafka`: settings of its client by librdkafka's names, such as TLS and SASL; never shown, as some are secrets.
+    - `standbys`: how many workers beside the one that runs a task keep a copy of its state, ready to take it over.
+    - `replication_factor`: of the topics that the application makes for itself; the cluster's default if left out.
+    - `instance_id`: the worker's name among the group's static members: one that is back under it before the session
+      ends has its tasks again, without a rebalance.
     - `unmapped`: the keys that `from_kafka` has no counterpart for.
 
     >>> from headwater import Config
@@ -114,6 +143,12 @@ class Config:
     late: str | None = None
     metrics: Literal["info", "debug"] = "info"
     state_dir: str | os.PathLike[str] | None = None
+    listen: str | None = None
+    # Not in the hash, since a mapping has none; equal ones still have equal hashes.
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    standbys: int = 0
+    replication_factor: int | None = None
+    instance_id: str | None = None
     unmapped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -127,9 +162,17 @@ class Config:
                 ("late", self.late is None or _is_text(self.late), "a topic's name"),
                 ("metrics", self.metrics in ("info", "debug"), '"info" or "debug"'),
                 ("state_dir", isinstance(self.state_dir, str | os.PathLike | None), "a path"),
+                ("listen", self.listen is None or _is_endpoint(self.listen), "host:port, such as 127.0.0.1:8080"),
+                ("standbys", type(self.standbys) is int and self.standbys >= 0, "a number from 0 on"),
+                ("replication_factor", _is_factor(self.replication_factor), "a number from 1 on"),
+                ("instance_id", self.instance_id is None or _is_text(self.instance_id), "a name"),
             )
             if not good
         ]
+        faults += _kafka_faults(self.kafka)
+        if isinstance(self.kafka, Mapping):
+            # A copy: whoever gave it may go on changing it.
+            object.__setattr__(self, "kafka", dict(self.kafka))
         for argument in ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle"):
             duration = getattr(self, argument)
             if duration is not None:
@@ -194,18 +237,22 @@ class Config:
         ('a', 200, ('num.stream.threads',))
         """
         given: dict[str, Any] = {}
+        kafka: dict[str, str] = {}
         unmapped: list[str] = []
         faults: list[str] = []
         dead_letters = settings.get("errors.dead.letter.queue.topic.name") is not None
         # Sorted by rank: where Kafka Streams renamed a key, the newer one is read last and wins.
         for key in sorted(settings, key=lambda key: key not in _OLDER):
             value = settings[key]
+            if key in _CLIENT:
+                kafka |= {} if value is None else {key: str(value)}
+                continue
             if key not in _KEYS:
                 unmapped.append(key)
                 continue
-            argument, read = _KEYS[key]
             if value is None:
                 continue
+            argument, read = _KEYS[key]
             try:
                 given[argument] = read(value)
             except KeyError:
@@ -218,7 +265,7 @@ class Config:
             # Kafka Streams' stock handlers send what they skip to the dead letter topic as soon as there is one.
             given |= {argument: "dead-letter" for argument in _HANDLERS if given.get(argument) == "skip"}
         in_order = tuple(key for key in settings if key in unmapped)
-        return Config(**given, unmapped=in_order)
+        return Config(**given, kafka=kafka, unmapped=in_order)
 
 
 def _number(value: Any) -> int:
@@ -235,6 +282,11 @@ def _milliseconds(value: Any) -> timedelta:
 def _idle(value: Any) -> timedelta:
     # Kafka Streams' -1 processes what is there at once; so does our 0, which knows of no lag to wait for.
     return timedelta(milliseconds=max(_number(value), 0))
+
+
+def _factor(value: Any) -> int | None:
+    # -1 is Kafka Streams' word for the cluster's default.
+    return None if _number(value) == -1 else _number(value)
 
 
 def _guarantee(value: Any) -> bool:
@@ -278,6 +330,13 @@ _KAFKA_HANDLERS = {
     "LogAndContinueProcessingExceptionHandler": "skip",
     "DefaultProductionExceptionHandler": "fail",
 }
+# Settings of the clients that have the same name and meaning in Java's and in librdkafka.
+_CLIENT = frozenset(
+    {
+        *("client.id", "client.rack", "compression.type", "heartbeat.interval.ms", "max.poll.interval.ms"),
+        *("sasl.mechanism", "security.protocol", "session.timeout.ms", "transaction.timeout.ms"),
+    }
+)
 _OLDER = frozenset(
     {
         "cache.max.bytes.buffering",
@@ -303,4 +362,10 @@ _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "errors.dead.letter.queue.topic.name": ("dead_letters", str),
     "metrics.recording.level": ("metrics", _level),
     "state.dir": ("state_dir", str),
+    "num.standby.replicas": ("standbys", _number),
+    "replication.factor": ("replication_factor", _factor),
+    "application.server": ("listen", str),
+    "group.instance.id": ("instance_id", str),
+    "consumer.group.instance.id": ("instance_id", str),
+    "main.consumer.group.instance.id": ("instance_id", str),
 }

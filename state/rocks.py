@@ -208,7 +208,13 @@ class RocksBackend:
                     put(key, row, handle)
         if self._database is None:
             raise self._unusable("")
-        self._database.write(writes, self._writing)
+        try:
+            self._database.write(writes, self._writing)
+        except Exception as error:  # rocksdict raises nothing more specific
+            raise StateError(
+                f"The state in {self.path} cannot be written: {error}. Make room there, and start again: what was "
+                "committed is safe."
+            ) from error
 
     @property
     def stores(self) -> Iterable[str]:

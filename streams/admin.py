@@ -1,31 +1,42 @@
-"""The administration of an embedded log: topics and groups made, shown, changed and deleted. It owns the questions
-people ask across topics, partitions and groups; each single answer is the log's."""
+"""The administration: topics and groups made, shown, changed and deleted. It owns the questions people ask across
+topics, partitions and groups; each single answer is the log's. For a Kafka cluster it is streams/kafka/admin.py that an
+Admin comes from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from headwater.dsl.durations import to_ms
 from headwater.errors import StreamsError
 from headwater.state.log import Group, TopicInfo
-from headwater.streams.broker import DEFAULT_BROKER, open_log
+from headwater.streams.broker import DEFAULT_BROKER, is_kafka, open_log
 from headwater.streams.consumer import first_offset
+from headwater.streams.kafka.settings import kafka_settings
 
-__all__ = ["Admin", "GroupDescription", "GroupMember", "GroupOffset", "PartitionDescription", "TopicDescription"]
+__all__ = [
+    "Admin",
+    "GroupDescription",
+    "GroupMember",
+    "GroupOffset",
+    "PartitionDescription",
+    "TopicDescription",
+    "altered_settings",
+    "new_settings",
+]
 
 Place: TypeAlias = tuple[str, int]
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
-    """What a partition holds: the offsets from `start` up to but not including `end`."""
+    """What a partition holds: the offsets from `start` up to but not including `end`; None is what is not known."""
 
     partition: int
     start: int
     end: int
-    size_bytes: int
-    segments: int
+    size_bytes: int | None
+    segments: int | None
     last_timestamp: int | None
     """The highest of its records, None without any."""
 
@@ -69,7 +80,9 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
 
 class Admin:
-    """Make, show, change and delete the topics and groups of an embedded log. It holds nothing that has to be closed.
+    """Make, show, change and delete topics and groups of an embedded log or a Kafka cluster. It need not be closed.
+
+    `kafka` are settings of Kafka's client, by librdkafka's names.
 
     >>> from tempfile import TemporaryDirectory
     >>> from headwater import Admin
@@ -80,7 +93,19 @@ class Admin:
     [('orders', 2)]
     """
 
-    def __init__(self, broker: str = DEFAULT_BROKER, *, create: bool = True) -> None:
+    def __new__(cls, broker: str = DEFAULT_BROKER, **options: Any) -> "Admin":
+        """The one for the address: on Kafka, an Admin of that cluster."""
+        if cls is Admin and is_kafka(broker):
+            # First of all: it says so where the client is not installed.
+            kafka_settings(broker, options.get("kafka") or {})
+            from headwater.streams.kafka.admin import KafkaAdmin
+
+            return super().__new__(KafkaAdmin)
+        return super().__new__(cls)
+
+    def __init__(
+        self, broker: str = DEFAULT_BROKER, *, create: bool = True, kafka: Mapping[str, str] | None = None
+    ) -> None:
         self._log = open_log(broker, create=create)
 
     # Topics
@@ -95,14 +120,17 @@ class Admin:
         retention_bytes: int | None = None,
         segment_bytes: int | None = None,
         segment: timedelta | None = None,
-        compression: Literal["lz4", "zstd", "none"] = "lz4",
+        compression: Literal["lz4", "zstd", "none"] | None = None,
+        replication_factor: int | None = None,
+        kafka: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> None:
         """Make a topic; with `exist_ok` one that is there already stays as it is.
 
         Records are kept for 7 days after they were written (after their timestamp, if that is later), or as long as
         `retention` says, None without limit. With `compact` the last record of each key is kept, for ever unless a
-        retention is given too.
+        retention is given too. Batches of the log are compressed with lz4. On Kafka, what is left out is the cluster's
+        choice, and `kafka` has further settings of the topic by Kafka's names.
 
         >>> from tempfile import TemporaryDirectory
         >>> from headwater import Admin
@@ -113,19 +141,9 @@ class Admin:
         ...     print(customers.partitions, customers.compact, customers.delete)
         4 True False
         """
-        settings: dict[str, object] = {"retention_bytes": retention_bytes, "compression": compression}
-        if segment_bytes is not None:
-            settings["segment_bytes"] = segment_bytes
-        if segment is not None:
-            settings["segment_ms"] = to_ms(segment)
-        if retention is not msgspec.UNSET:
-            settings["retention_ms"] = None if retention is None else to_ms(retention)
-        elif compact:
-            settings["retention_ms"] = None
-        delete = not compact or settings.get("retention_ms") is not None or retention_bytes is not None
-        self._log.create_topic(
-            name, partitions, compact=compact, delete=delete, exist_ok=exist_ok, **settings  # type: ignore[arg-type]
-        )
+        _refuse_copies(name, replication_factor, kafka)
+        settings = new_settings(compact, retention, retention_bytes, segment_bytes, segment, compression)
+        self._log.create_topic(name, partitions, exist_ok=exist_ok, **settings)
 
     def topics(self) -> list[TopicInfo]:
         """Return the settings of all topics, by name.
@@ -137,6 +155,19 @@ class Admin:
         []
         """
         return self._log.topics()
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has; UnknownTopic if there is none.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from headwater import Admin
+        >>> with TemporaryDirectory() as folder:
+        ...     admin = Admin(f"log://{folder}")
+        ...     admin.create_topic("orders", partitions=3)
+        ...     print(admin.partitions("orders"))
+        3
+        """
+        return self._log.topic(topic).partitions
 
     def describe(self, topic: str) -> TopicDescription:
         """Return a topic's settings and what its partitions hold.
@@ -180,6 +211,7 @@ class Admin:
         segment_bytes: int | None = None,
         segment: timedelta | None = None,
         compression: Literal["lz4", "zstd", "none"] | None = None,
+        kafka: Mapping[str, str] | None = None,
     ) -> None:
         """Change what is given and leave the rest; partitions may only grow, and keys then move to other ones.
 
@@ -193,25 +225,10 @@ class Admin:
         ...     print(admin.topics()[0].partitions, admin.topics()[0].retention_ms)
         3 2592000000
         """
-        given = {
-            "partitions": partitions,
-            "compact": compact,
-            "segment_bytes": segment_bytes,
-            "segment_ms": None if segment is None else to_ms(segment),
-            "compression": compression,
-        }
-        changes: dict[str, object] = {setting: value for setting, value in given.items() if value is not None}
-        if retention is not msgspec.UNSET:
-            changes["retention_ms"] = None if retention is None else to_ms(retention)
-        if retention_bytes is not msgspec.UNSET:
-            changes["retention_bytes"] = retention_bytes
-        there = self._log.topic(name)
-        if changes.keys() & {"compact", "retention_ms", "retention_bytes"}:
-            kept_ms = changes.get("retention_ms", there.retention_ms)
-            if compact and not there.compact and "retention_ms" not in changes:
-                kept_ms = changes["retention_ms"] = None
-            limited = kept_ms is not None or changes.get("retention_bytes", there.retention_bytes) is not None
-            changes["delete"] = limited or not changes.get("compact", there.compact)
+        _refuse_copies(name, None, kafka)
+        changes = altered_settings(
+            self._log.topic(name), partitions, compact, retention, retention_bytes, segment_bytes, segment, compression
+        )
         self._log.alter_topic(name, **changes)
 
     def delete_topic(self, name: str) -> None:
@@ -375,3 +392,71 @@ class Admin:
         []
         """
         self._group(name).delete()
+
+
+def new_settings(
+    compact: bool,
+    retention: timedelta | msgspec.UnsetType | None,
+    retention_bytes: int | None,
+    segment_bytes: int | None,
+    segment: timedelta | None,
+    compression: str | None,
+) -> dict[str, Any]:
+    """The settings of a new topic that are said; by TopicInfo's names."""
+    settings: dict[str, Any] = {"compact": compact, "retention_bytes": retention_bytes}
+    if compression is not None:
+        settings["compression"] = compression
+    if segment_bytes is not None:
+        settings["segment_bytes"] = segment_bytes
+    if segment is not None:
+        settings["segment_ms"] = to_ms(segment)
+    if isinstance(retention, timedelta):
+        settings["retention_ms"] = to_ms(retention)
+    elif retention is None or compact:
+        settings["retention_ms"] = None
+    settings["delete"] = not compact or settings["retention_ms"] is not None or retention_bytes is not None
+    return settings
+
+
+def altered_settings(
+    there: TopicInfo,
+    partitions: int | None,
+    compact: bool | None,
+    retention: timedelta | msgspec.UnsetType | None,
+    retention_bytes: int | msgspec.UnsetType | None,
+    segment_bytes: int | None,
+    segment: timedelta | None,
+    compression: str | None,
+) -> dict[str, Any]:
+    """The settings of a topic that change, with what follows from them; by TopicInfo's names."""
+    given = {
+        "partitions": partitions,
+        "compact": compact,
+        "segment_bytes": segment_bytes,
+        "segment_ms": None if segment is None else to_ms(segment),
+        "compression": compression,
+    }
+    changes: dict[str, Any] = {setting: value for setting, value in given.items() if value is not None}
+    if not isinstance(retention, msgspec.UnsetType):
+        changes["retention_ms"] = None if retention is None else to_ms(retention)
+    if not isinstance(retention_bytes, msgspec.UnsetType):
+        changes["retention_bytes"] = retention_bytes
+    if changes.keys() & {"compact", "retention_ms", "retention_bytes"}:
+        kept_ms = changes.get("retention_ms", there.retention_ms)
+        if compact and not there.compact and "retention_ms" not in changes:
+            kept_ms = changes["retention_ms"] = None
+        limited = kept_ms is not None or changes.get("retention_bytes", there.retention_bytes) is not None
+        changes["delete"] = limited or not changes.get("compact", there.compact)
+    return changes
+
+
+def _refuse_copies(topic: str, copies: int | None, kafka: Mapping[str, str] | None) -> None:
+    if copies not in (None, 1):
+        raise StreamsError(
+            f"{topic}: {copies} copies cannot be kept: the embedded log keeps one copy of each record, on this "
+            "machine. Leave the replication factor out or give 1; for more copies, copy the directory or take Kafka."
+        )
+    if kafka:
+        raise StreamsError(
+            f"{topic}: the embedded log has no setting {', '.join(sorted(kafka))}: leave it out, or take Kafka."
+        )

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 from headwater.state.log.errors import StorageError
+from headwater.streams.connection import Passing
 from headwater.streams.metrics import collect
 from headwater.streams.queries import StoreView
 from headwater.streams.worker import Clock, SystemClock, TopicsChanged, Worker
@@ -313,7 +314,10 @@ class App:
 
 
 def _may_pass(fault: BaseException) -> bool:
-    """Whether starting again may help: the operating system's faults, but for those a person must see to."""
+    """Whether starting again may help: brokers that are away, and the operating system's faults, but for those a person
+    must see to."""
+    if isinstance(fault, Passing):
+        return True
     if isinstance(fault, StorageError) and fault.__cause__ is not None:
         fault = fault.__cause__
     return isinstance(fault, OSError) and fault.errno not in _LASTING

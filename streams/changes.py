@@ -22,7 +22,7 @@ from headwater.state.backend import Backend
 from headwater.streams.context import Output
 from headwater.streams.stores import Store, open_store
 
-__all__ = ["NOTHING", "TASK", "Changes", "committed_store", "memory_key", "pickled", "read_committed"]
+__all__ = ["NOTHING", "TASK", "Changes", "committed_store", "memory_key", "offset_rows", "pickled", "read_committed"]
 
 TASK = "|task"
 
@@ -45,6 +45,12 @@ class Changes:
         if own:
             batch[TASK] = own
         return batch
+
+
+def offset_rows(offsets: Mapping[tuple[str, int], int], backend: Backend) -> dict[bytes, bytes | None]:
+    """The rows that make these the committed offsets, and no others."""
+    rows: dict[bytes, bytes | None] = {key: None for key, _ in backend.scan(TASK, b"offset\0", b"offset\1")}
+    return rows | {_offset_key(*place): b"%d" % offset for place, offset in offsets.items()}
 
 
 def _offset_key(topic: str, partition: int) -> bytes:

@@ -77,6 +77,7 @@ class Shared:
         specs: Mapping[str, StoreSpec],
         remembered: Mapping[str, Mapping[str, Any]],
         partitions_of: Callable[[str], int],
+        largest: Callable[[str], int | None],
         muted: frozenset[str] = frozenset(),
     ) -> None:
         self.topology = topology
@@ -86,6 +87,7 @@ class Shared:
         self.specs = specs
         self.remembered = remembered
         self.partitions_of = partitions_of
+        self.largest = largest
         self.muted = muted
         self.faults = Faults(config, context)
         self.quiet_faults = Faults(config, context, quiet=True) if muted else self.faults
@@ -122,6 +124,7 @@ class Site:
         self.config = shared.config
         self.context = shared.context
         self.partitions_of = shared.partitions_of
+        self.largest = shared.largest
         self.real_topic = shared.real_topic
         self.taken = 0
         self.dropped = 0

@@ -1,39 +1,64 @@
-"""A worker's link to where records come from and go to. The embedded log is one; a Kafka cluster will be another.
+"""A worker's link to where records come from and go to: the embedded log is one, a Kafka cluster another.
 
 It owns nothing but the words: what a worker asks for, in which order, and what it may rely on. A worker asks for the
-tasks it should run, acquires each, lets the connection finish what an earlier owner began, reads its inputs, and hands
-back what its tasks have changed. How that becomes exactly once is the connection's affair.
+tasks it should run, opens each, reads its inputs, and hands back what its tasks have changed. How that becomes exactly
+once is the connection's affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias
 
+from headwater.errors import StreamsError
 from headwater.state.backend import Backend
+from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import Changes
+from headwater.streams.context import Output
+from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
+from headwater.streams.task import TaskSpec
 
-__all__ = ["Connection", "TaskCommit"]
+__all__ = ["Connection", "GiveUp", "Passing", "Place", "Standby", "TaskCommit", "Undone"]
+
+# A partition of a topic.
+Place: TypeAlias = tuple[str, int]
+# What a connection calls when tasks must go: with True they are committed first, with False they have been lost.
+GiveUp: TypeAlias = Callable[[Collection[str], bool], None]
+
+
+class Undone(StreamsError):
+    """A commit has not happened: its tasks begin again where their last one left them."""
+
+
+class Passing(StreamsError):
+    """The link is broken for now: a new one may work."""
 
 
 @dataclass(frozen=True)
 class TaskCommit:
-    """What one task has changed since its last commit, and the back end its rows belong into."""
+    """What one task has changed since its last commit, the back end its rows belong into, and the times it has reached:
+    its inputs', and by store those up to which closed windows have been emitted."""
 
     task_id: str
     backend: Backend
     changes: Changes
+    times: Mapping[Place, int] = field(default_factory=dict)
+    closed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Standby:
+    """A copy of a task's rows that another worker's commits are followed in, and by how many records it is behind."""
+
+    backend: RocksBackend
+    lag: int
 
 
 class Connection(Protocol):
     """Where one worker of an application reads and writes."""
-
-    @property
-    def extra_stores(self) -> Sequence[str]:
-        """Names of stores the connection keeps for itself in each task's back end."""
-        ...
 
     def topics(self) -> dict[str, int]:
         """All topics there are, with their numbers of partitions."""
@@ -43,24 +68,31 @@ class Connection(Protocol):
         """Make a topic, unless it is there."""
         ...
 
+    def largest(self, topic: str) -> int | None:
+        """How many bytes a record for a topic may have, key, value and headers together; None for any number."""
+        ...
+
+    def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
+        """Get ready to run the tasks of a plan, which read these places; all topics are there."""
+        ...
+
+    def poll(self, give_up: GiveUp) -> bool:
+        """See to what goes on besides the tasks' work; whether anything did. Tasks that must go are given up in it."""
+        ...
+
     def assigned(self, tasks: Sequence[str]) -> list[str]:
         """Which of the application's tasks this worker should run now; changes as workers come and go."""
         ...
 
-    def acquire(self, task_id: str) -> bool:
-        """Become a task's only owner; False while another worker still is."""
+    def open(self, spec: TaskSpec, path: Path) -> RocksBackend | None:
+        """Become a task's only owner and open its rows, with what an earlier owner has begun finished.
+
+        None while another worker is still its owner, or while the rows are being fetched: ask again.
+        """
         ...
 
-    def settle(self, task_id: str, backend: Backend) -> None:
-        """Tidy up in the back end of a task that is about to be given up: its next owner finds nothing to do."""
-        ...
-
-    def release(self, task_id: str) -> None:
-        """Give a task up; its commits are done."""
-        ...
-
-    def recover(self, task_id: str, backend: Backend) -> None:
-        """Finish what an earlier owner of the task began, before anything is read for it."""
+    def shut(self, task_id: str, backend: RocksBackend) -> None:
+        """Close the rows of a task and give it up; its commits are done, and its next owner finds nothing to do."""
         ...
 
     def begin(self, task_id: str, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
@@ -68,17 +100,41 @@ class Connection(Protocol):
         ...
 
     def read(self, topic: str, partition: int, offset: int, limit: int) -> list[RawRecord]:
-        """Up to `limit` records from an offset on; none at the end."""
+        """Up to `limit` records from an offset on; none at the end, or while they are on their way."""
         ...
 
-    def end(self, topic: str, partition: int) -> int:
-        """The offset after the last record."""
+    def caught_up(self, topic: str, partition: int) -> bool:
+        """Whether a read that has just given nothing has reached the end."""
+        ...
+
+    def behind(self, topic: str, partition: int, position: int) -> int:
+        """About how many records lie between a position and the end."""
+        ...
+
+    def at_end(self, positions: Mapping[Place, int]) -> bool:
+        """Whether there is nothing behind any of these positions, asked anew."""
+        ...
+
+    def send(self, task_id: str, outputs: Sequence[Output]) -> None:
+        """Write results before their commit, where they need be written at least once only."""
         ...
 
     def commit(self, commits: Sequence[TaskCommit]) -> None:
-        """Write rows, offsets and outputs of tasks, all or nothing for each, also if the process dies in between."""
+        """Write rows, offsets and outputs of tasks, all or nothing for each, also if the process dies in between.
+
+        Raises Undone if none of it has been written.
+        """
+        ...
+
+    @property
+    def standbys(self) -> Mapping[str, Standby]:
+        """The copies kept here of tasks that run elsewhere."""
+        ...
+
+    def metrics(self) -> dict[str, object]:
+        """What it counts itself."""
         ...
 
     def close(self) -> None:
-        """Leave; all tasks are released."""
+        """Leave; all tasks are shut."""
         ...

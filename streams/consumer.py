@@ -1,5 +1,6 @@
-"""The consumer of the embedded log: records out, one partition's in their order. It owns positions, when they are
-committed and which of a group's partitions are this member's; the files and locks behind them are the log's."""
+"""The consumer: records out, one partition's in their order. It owns what may be asked for and, on the embedded log,
+positions, when they are committed and which of a group's partitions are this member's; the files and locks behind them
+are the log's. For a Kafka cluster it is streams/kafka/consumer.py that a Consumer comes from."""
 
 import json
 import logging
@@ -9,15 +10,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from headwater.errors import StreamsError
 from headwater.state.log import Headers, Log, Member, OutOfRange, Partition
-from headwater.streams.broker import open_log
+from headwater.streams.broker import is_kafka, open_log
+from headwater.streams.kafka.settings import kafka_settings
 
-__all__ = ["Consumer", "ConsumerRecord", "Start", "first_offset"]
+__all__ = ["Consumer", "ConsumerRecord", "Place", "Start", "checked_wish", "first_offset"]
 
 Start: TypeAlias = Literal["earliest", "latest", "committed"] | int | datetime
 Place: TypeAlias = tuple[str, int]
@@ -52,6 +54,25 @@ class _Assigned:
         self.paused, self.held = False, True
 
 
+def checked_wish(
+    topics: str | Iterable[str], group: str | None, start: Start, partitions: Iterable[int] | None
+) -> tuple[tuple[str, ...], list[int] | None]:
+    """Return the topics and the numbers of partitions that a consumer is to read; raise what cannot be asked for."""
+    names = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
+    if not names:
+        raise StreamsError("A consumer needs at least one topic.")
+    if isinstance(start, str) and start not in ("earliest", "latest", "committed"):
+        raise StreamsError(f"start={start!r}: 'earliest', 'latest', 'committed', an offset or a datetime.")
+    numbers = None if partitions is None else sorted(set(partitions))
+    if group is not None and numbers is not None:
+        raise StreamsError("A member of a group reads the partitions of its share: give group= or partitions=.")
+    if group is None and start == "committed":
+        raise StreamsError("Only a group has committed offsets: give group=, or another start.")
+    if group == "":
+        raise StreamsError("A group has a name: give one, or leave group= out.")
+    return names, numbers
+
+
 def first_offset(partition: Partition, start: Start) -> int:
     """Return the offset a start stands for in a partition; OutOfRange for a number above its end."""
     if isinstance(start, datetime):
@@ -66,15 +87,16 @@ def first_offset(partition: Partition, start: Start) -> int:
 
 
 class Consumer:
-    """Read the records of topics, alone or as a member of a group. Threads do not share one.
+    """Read the committed records of topics, alone or as a member of a group. Threads do not share one.
 
     `start` says where a partition is begun: "earliest", "latest", an offset, or a datetime for the first record that is
     not older. In a group what it has committed goes first, and start="committed" allows nothing else. If retention has
     deleted what is to be read next, reading goes on at the start of what is left, or at the end if start is "latest".
 
     Members of a group share the partitions of their topics; when one comes, leaves or dies, the others have its share
-    within a second, provided they poll. What was handed out counts as processed when the next is asked for, and is
-    committed every `commit_interval`, when a partition moves and at the end; with None only by `commit()`.
+    within a second, provided they poll; on Kafka, when its brokers say so. What was handed out counts as processed when
+    the next is asked for, and is committed every `commit_interval`, when a partition moves and at the end; with None
+    only by `commit()`. `kafka` are settings of Kafka's client, by librdkafka's names.
 
     >>> from tempfile import TemporaryDirectory
     >>> from headwater import Admin, Consumer, Producer
@@ -93,6 +115,16 @@ class Consumer:
     >>> folder.cleanup()
     """
 
+    def __new__(cls, broker: str, *topics: Any, **options: Any) -> "Consumer":
+        """The one for the address: on Kafka, a Consumer that reads there."""
+        if cls is Consumer and is_kafka(broker):
+            # First of all: it says so where the client is not installed.
+            kafka_settings(broker, options.get("kafka") or {})
+            from headwater.streams.kafka.consumer import KafkaConsumer
+
+            return super().__new__(KafkaConsumer)
+        return super().__new__(cls)
+
     def __init__(
         self,
         broker: str,
@@ -102,17 +134,9 @@ class Consumer:
         start: Start = "earliest",
         partitions: Iterable[int] | None = None,
         commit_interval: timedelta | None = timedelta(seconds=5),
+        kafka: Mapping[str, str] | None = None,
     ) -> None:
-        self.topics = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
-        if not self.topics:
-            raise StreamsError("A consumer needs at least one topic.")
-        if isinstance(start, str) and start not in ("earliest", "latest", "committed"):
-            raise StreamsError(f"start={start!r}: 'earliest', 'latest', 'committed', an offset or a datetime.")
-        self._numbers = None if partitions is None else sorted(set(partitions))
-        if group is not None and self._numbers is not None:
-            raise StreamsError("A member of a group reads the partitions of its share: give group= or partitions=.")
-        if group is None and start == "committed":
-            raise StreamsError("Only a group has committed offsets: give group=, or another start.")
+        self.topics, self._numbers = checked_wish(topics, group, start, partitions)
         self._start = start
         self._log: Log = open_log(broker, create=False)
         self._assigned: dict[Place, _Assigned] = {}
@@ -124,17 +148,21 @@ class Consumer:
         self._next_commit = time.monotonic() + (self._commit_seconds or 0)
         self._next_look = 0.0
         self._group = None if group is None else self._log.group(group)
-        self.member: str | None = None
-        """The name under which others see this consumer in its group."""
+        self._member: str | None = None
         if self._group is not None:
             # Sorted by age: a newcomer changes least if it comes last.
-            self.member = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(2)}"
-            self._group.join(self.member, json.dumps(sorted(self.topics)))
+            self._member = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(2)}"
+            self._group.join(self._member, json.dumps(sorted(self.topics)))
         try:
             self._look()
         except BaseException:
             self.close(commit=False)
             raise
+
+    @property
+    def member(self) -> str | None:
+        """The name under which others see this consumer in its group, None without one."""
+        return self._member
 
     def __enter__(self) -> "Consumer":
         return self
@@ -292,7 +320,7 @@ class Consumer:
         """Deal the partitions out to the members that read their topic; every member computes the same."""
         assert self._group is not None
         wishes = {member.name: _topics(self._group.name, member) for member in self._group.members()}
-        if self.member not in wishes:
+        if self._member not in wishes:
             raise StreamsError(f"This consumer is no longer in the group {self._group.name!r}: its files were removed.")
         for info in self._log.topics():
             if any(info.name in topics for topics in wishes.values()):
@@ -301,7 +329,7 @@ class Consumer:
         for topic in sorted(counts):
             readers = [name for name, topics in wishes.items() if topic in topics]
             for number in range(counts[topic]):
-                if readers[turn % len(readers)] == self.member:
+                if readers[turn % len(readers)] == self._member:
                     mine.append((topic, number))
                 turn += 1
         return mine

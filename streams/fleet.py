@@ -5,6 +5,7 @@ their start, the restart of those that die, and the stop of all when one fails f
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import multiprocessing
 import os
@@ -76,6 +77,14 @@ def _holding_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _numbered(config: Config, number: int) -> Config:
+    """The settings of a fleet's worker: each answers at a port of its own, one after the other."""
+    if config.listen is None or number == 0:
+        return config
+    host, _, port = config.listen.rpartition(":")
+    return dataclasses.replace(config, listen=f"{host}:{int(port) + number if int(port) else 0}")
+
+
 class Fleet:
     """Workers of one application, kept alive until `stop()`.
 
@@ -83,7 +92,7 @@ class Fleet:
     """
 
     def __init__(self, topology: Topology, config: Config, broker: str, workers: int) -> None:
-        self._blob = cloudpickle.dumps((topology, config, broker))
+        self._blobs = [cloudpickle.dumps((topology, _numbered(config, n), broker)) for n in range(workers)]
         self._pipes: dict[int, Connection] = {}
         self.processes: list[BaseProcess | None] = [None] * workers
         self._began = [0.0] * workers
@@ -100,7 +109,7 @@ class Fleet:
 
     def _start(self, number: int) -> None:
         ours, theirs = _spawn.Pipe(duplex=False)
-        args = (self._blob, log.getEffectiveLevel(), theirs)
+        args = (self._blobs[number], log.getEffectiveLevel(), theirs)
         process = _spawn.Process(target=work, args=args, name=f"headwater-worker-{number}")
         with _holding_signals():
             process.start()

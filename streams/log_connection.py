@@ -14,8 +14,8 @@ anything; the log drops entries it already has. So nothing is lost or doubled, w
 The outbox's store also keeps the last sequence of each output partition, and the id of each topic an offset was
 committed of: a topic that was deleted and made anew is another one.
 
-At least once skips the outbox: outputs are appended first, then rows and offsets are written; a crash in between
-repeats the outputs.
+At least once skips the outbox: outputs are appended as they come, then rows and offsets are written; a crash in
+between repeats the outputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,8 +38,12 @@ from headwater.dsl.records import Headers
 from headwater.errors import StreamsError, TopologyError
 from headwater.state.backend import Backend
 from headwater.state.log import Group, Log, OutOfRange, Partition
-from headwater.streams.connection import TaskCommit
+from headwater.state.rocks import RocksBackend
+from headwater.streams.connection import GiveUp, Place, Standby, TaskCommit
+from headwater.streams.context import Output
+from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
+from headwater.streams.task import TaskSpec
 
 __all__ = ["OUTBOX", "RESETTING", "LogConnection", "member_name"]
 
@@ -55,7 +60,6 @@ MAINTAIN_SECONDS = 60.0
 
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.Decoder(list[tuple[bytes | None, bytes | None, int, Headers]]).decode
-Place = tuple[str, int]
 
 
 class LogConnection:
@@ -64,7 +68,8 @@ class LogConnection:
     `at(point)` is called at the named points of a commit, for tests that kill the process there.
     """
 
-    extra_stores: Sequence[str] = (OUTBOX,)
+    # Nobody needs a copy: all workers share the disk.
+    standbys: Mapping[str, Standby] = {}
 
     def __init__(
         self,
@@ -91,6 +96,8 @@ class LogConnection:
         self._topic_ids: dict[str, str] = {}
         self._internal: set[str] = set()
         self._purged: dict[Place, int] = {}
+        # Where results were sent to since the last commit, at least once.
+        self._sent: set[Place] = set()
         self._closing = threading.Event()
         self._maintenance = threading.Thread(target=self._maintain, name="headwater-log-maintenance", daemon=True)
         self._member = self._group.join(member, hashlib.sha256(topology.encode()).hexdigest())
@@ -167,10 +174,26 @@ class LogConnection:
                 "deleted records that were not processed; raise it, or reset the application's offsets"
             ) from gone
 
-    def end(self, topic: str, partition: int) -> int:
-        return self._partition(topic, partition).end
+    def caught_up(self, topic: str, partition: int) -> bool:
+        return True
+
+    def behind(self, topic: str, partition: int, position: int) -> int:
+        return self._partition(topic, partition).end - position
+
+    def at_end(self, positions: Mapping[Place, int]) -> bool:
+        return all(self.behind(*place, position) <= 0 for place, position in positions.items())
 
     # ---- who runs what -----------------------------------------------------------------------------------------
+
+    def largest(self, topic: str) -> int | None:
+        return None
+
+    def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
+        """Nothing: the topics are all it takes."""
+
+    def poll(self, give_up: GiveUp) -> bool:
+        """Nothing: tasks are dealt out by `assigned`, and let go when another worker waits for them."""
+        return False
 
     def assigned(self, tasks: Sequence[str]) -> list[str]:
         """Every worker computes the same: the sorted tasks are dealt out to the sorted live workers."""
@@ -178,10 +201,32 @@ class LogConnection:
         mine = members.index(self._member.name)
         return list(tasks[mine :: len(members)])
 
-    def acquire(self, task_id: str) -> bool:
-        return self._group.acquire(task_id)
+    def open(self, spec: TaskSpec, path: Path) -> RocksBackend | None:
+        if not self._group.acquire(spec.task_id):
+            return None
+        backend: RocksBackend | None = None
+        try:
+            backend = RocksBackend(path, [*spec.backend_stores(), OUTBOX], sync=True)
+            self.recover(spec.task_id, backend)
+        except BaseException:
+            if backend is not None:
+                backend.close()
+            self._release(spec.task_id)
+            raise
+        return backend
 
-    def release(self, task_id: str) -> None:
+    def shut(self, task_id: str, backend: RocksBackend) -> None:
+        try:
+            keys = self._forgotten.pop(task_id, ())
+            if keys:
+                self._at("before-forget")
+                backend.write({OUTBOX: dict.fromkeys(keys)})
+                self._at("after-forget")
+        finally:
+            backend.close()
+            self._release(task_id)
+
+    def _release(self, task_id: str) -> None:
         self._at("before-release")
         self._group.release(task_id)
         self._at("after-release")
@@ -189,6 +234,7 @@ class LogConnection:
     # ---- commits -----------------------------------------------------------------------------------------------
 
     def recover(self, task_id: str, backend: Backend) -> None:
+        """Append what an earlier owner's commit has left in the outbox."""
         sequences: dict[Place, int] = {}
         pending: list[tuple[bytes, Place, int, bytes]] = []
         ids = self._ids[task_id] = {}
@@ -214,14 +260,13 @@ class LogConnection:
         self._forgotten[task_id] = [key for key, *_ in pending]
 
     def commit(self, commits: Sequence[TaskCommit]) -> None:
-        routed = [(commit, self._route(commit)) for commit in commits]
         for place in {place for commit in commits for place in commit.changes.offsets}:
             self._partition(*place).sync()
         self._at("after-input-sync")
         if self._exactly_once:
-            self._commit_once(routed)
+            self._commit_once(commits)
         else:
-            self._commit_again(routed)
+            self._commit_again(commits)
         # For people and tools: the offsets that count are in the tasks' databases.
         reached = {place: at for commit in commits for place, at in commit.changes.offsets.items()}
         self._group.commit(reached, sync=False)
@@ -230,10 +275,11 @@ class LogConnection:
                 self._partition(*place).delete_before(at)
                 self._purged[place] = at
 
-    def _commit_once(self, routed: list[tuple[TaskCommit, dict[Place, list[Any]]]]) -> None:
+    def _commit_once(self, commits: Sequence[TaskCommit]) -> None:
         appends: list[tuple[str, Place, int, list[Any]]] = []
         done: dict[str, list[bytes]] = {}
-        for commit, outputs in routed:
+        for commit in commits:
+            outputs = self._route(commit.changes.outputs)
             batch = commit.changes.batch()
             own: dict[bytes, bytes | None] = dict.fromkeys(self._forgotten.pop(commit.task_id, ()))
             own |= self._new_ids(commit)
@@ -265,17 +311,22 @@ class LogConnection:
         # Only now: an outbox that is forgotten before its outputs are durable is a loss.
         self._forgotten |= done
 
-    def _commit_again(self, routed: list[tuple[TaskCommit, dict[Place, list[Any]]]]) -> None:
-        for _, outputs in routed:
-            for place, records in outputs.items():
-                self._at("before-append")
-                self._partition(*place).append(records)
-                self._at("after-append")
+    def send(self, task_id: str, outputs: Sequence[Output]) -> None:
+        for place, records in self._route(outputs).items():
+            self._at("before-append")
+            self._partition(*place).append(records)
+            self._at("after-append")
+            self._sent.add(place)
+
+    def _commit_again(self, commits: Sequence[TaskCommit]) -> None:
+        for commit in commits:
+            self.send(commit.task_id, commit.changes.outputs)
         self._at("before-sync")
-        for place in {place for _, outputs in routed for place in outputs}:
+        for place in self._sent:
             self._partition(*place).sync()
+        self._sent.clear()
         self._at("after-sync")
-        for commit, _ in routed:
+        for commit in commits:
             self._at("before-write")
             batch = commit.changes.batch()
             if ids := self._new_ids(commit):
@@ -299,22 +350,15 @@ class LogConnection:
     def _producer(self, task_id: str) -> str:
         return f"{self._app_id}/{task_id}"
 
-    def _route(self, commit: TaskCommit) -> dict[Place, list[Any]]:
+    def _route(self, outputs: Sequence[Output]) -> dict[Place, list[Any]]:
         """The outputs by topic partition, each in order."""
         routed: dict[Place, list[Any]] = defaultdict(list)
-        for topic, partition, key, value, timestamp, headers in commit.changes.outputs:
+        for topic, partition, key, value, timestamp, headers in outputs:
             if partition is None:
                 count = self._counts.get(topic) or self.topics()[topic]
                 partition = partition_for(key, count) if key is not None else next(self._turns[topic]) % count
             routed[topic, partition].append((key, value, timestamp, headers))
         return routed
-
-    def settle(self, task_id: str, backend: Backend) -> None:
-        keys = self._forgotten.pop(task_id, ())
-        if keys:
-            self._at("before-forget")
-            backend.write({OUTBOX: dict.fromkeys(keys)})
-            self._at("after-forget")
 
     def _maintain(self) -> None:
         while not self._closing.wait(MAINTAIN_SECONDS):
@@ -323,6 +367,9 @@ class LogConnection:
             except StreamsError as error:
                 # Nothing is lost by cleaning later; the next append or read meets the same fault and says so.
                 log.warning("retention and compaction are put off: %s", error)
+
+    def metrics(self) -> dict[str, object]:
+        return {}
 
     def close(self) -> None:
         self._closing.set()

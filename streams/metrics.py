@@ -102,6 +102,7 @@ def collect(worker: Worker, app: App) -> dict[str, Any]:
         LATE: sum(step[LATE] for step in every),
         "all-tasks": [spec.task_id for spec in worker.plan.tasks],
         "tasks": tasks,
+        **worker.connection_metrics(),
     }
 
 

@@ -1,18 +1,21 @@
-"""The producer of the embedded log: records one by one in, batches appended. It owns the choice of the partition and
-when a batch is full or has waited long enough; appending is the log's."""
+"""The producer: records one by one in, batches appended. It owns what a record may be and, on the embedded log, the
+choice of the partition and when a batch is full or has waited long enough; appending is the log's. For a Kafka cluster
+it is streams/kafka/producer.py that a Producer comes from."""
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
+from typing import Any
 
 from headwater.dsl.partitioner import partition_for
 from headwater.errors import SerdeError, StreamsError
 from headwater.state.log import Headers, NewRecord, Partition, StorageError, TopicInfo, UnknownTopic
-from headwater.streams.broker import DEFAULT_BROKER, open_log
+from headwater.streams.broker import DEFAULT_BROKER, is_kafka, open_log
+from headwater.streams.kafka.settings import kafka_settings
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "checked_batching", "checked_record"]
 
 # A topic may get more partitions while records are sent to it: how long that may go unnoticed.
 _REFRESH_SECONDS = 1.0
@@ -42,10 +45,11 @@ class _Batch:
 
 
 class Producer:
-    """Send records to the topics of an embedded log. Threads may share one.
+    """Send records to the topics of an embedded log, or of a Kafka cluster. Threads may share one.
 
     A record waits in a batch until `batch_bytes` are together, `linger` has passed, or `flush()` is called; with a
-    linger of zero `send` itself appends it. `sync=True` has each batch on the disk before it counts as appended.
+    linger of zero `send` itself appends it. `sync=True` has each batch on the log's disk before it counts as appended;
+    Kafka's brokers always wait for all in-sync replicas. `kafka` are settings of Kafka's client, by librdkafka's names.
 
     >>> from tempfile import TemporaryDirectory
     >>> from headwater import Admin, Consumer, Producer
@@ -60,6 +64,16 @@ class Producer:
     >>> folder.cleanup()
     """
 
+    def __new__(cls, broker: str = DEFAULT_BROKER, **options: Any) -> "Producer":
+        """The one for the address: on Kafka, a Producer whose records go there."""
+        if cls is Producer and is_kafka(broker):
+            # First of all: it says so where the client is not installed.
+            kafka_settings(broker, options.get("kafka") or {})
+            from headwater.streams.kafka.producer import KafkaProducer
+
+            return super().__new__(KafkaProducer)
+        return super().__new__(cls)
+
     def __init__(
         self,
         broker: str = DEFAULT_BROKER,
@@ -67,9 +81,9 @@ class Producer:
         linger: timedelta = timedelta(milliseconds=5),
         batch_bytes: int = 256 << 10,
         sync: bool = False,
+        kafka: Mapping[str, str] | None = None,
     ) -> None:
-        if linger < timedelta(0) or batch_bytes < 1:
-            raise StreamsError(f"A producer cannot have linger={linger}, batch_bytes={batch_bytes}: 0 and 1 at least.")
+        checked_batching(linger, batch_bytes)
         self._log = open_log(broker)
         self._linger = linger.total_seconds()
         self._batch_bytes = batch_bytes
@@ -120,19 +134,13 @@ class Producer:
         [(0, b'20.5'), (0, b'20.1'), (1, b'21.0'), (2, b'19.8')]
         >>> folder.cleanup()
         """
-        key = _encoded(topic, "key", key)
-        value = _encoded(topic, "value", value)
-        if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
-        elif type(timestamp) is not int or not 0 <= timestamp < 1 << 63:
-            raise SerdeError(f"{topic}: a timestamp is epoch milliseconds, 0 or more, and not {timestamp!r}.")
-        record = (key, value, timestamp, _headers(topic, headers) if headers else ())
+        record = checked_record(topic, key, value, timestamp, headers)
         with self._wake:
             if self._closed:
                 raise StreamsError("The producer is closed: make another to send more.")
             if self._failure:
                 self._settle()
-            batch = self._batch(topic, key, partition)
+            batch = self._batch(topic, record[0], partition)
             if batch.size >= self._batch_bytes:
                 self._append(batch)
             batch.records.append(record)
@@ -143,7 +151,7 @@ class Producer:
                     batch.clear()
                     raise
                 return
-            batch.size += _RECORD_BYTES + len(key or b"") + len(value or b"")
+            batch.size += _RECORD_BYTES + len(record[0] or b"") + len(record[1] or b"")
             if self._waiting_since is None:
                 self._begin_to_wait()
 
@@ -273,6 +281,28 @@ class Producer:
             finally:
                 for batch in self._batches.values():
                     batch.partition.close()
+
+
+def checked_batching(linger: timedelta, batch_bytes: int) -> None:
+    """Raise unless records can be gathered so."""
+    if linger < timedelta(0) or batch_bytes < 1:
+        raise StreamsError(f"A producer cannot have linger={linger}, batch_bytes={batch_bytes}: 0 and 1 at least.")
+
+
+def checked_record(
+    topic: str,
+    key: bytes | str | None,
+    value: bytes | str | None,
+    timestamp: int | None,
+    headers: Iterable[tuple[str, bytes | str | None]],
+) -> NewRecord:
+    """Return what was given to `send` as a record, text as UTF-8, the time as now unless given; raise what is none."""
+    key, value = _encoded(topic, "key", key), _encoded(topic, "value", value)
+    if timestamp is None:
+        timestamp = time.time_ns() // 1_000_000
+    elif type(timestamp) is not int or not 0 <= timestamp < 1 << 63:
+        raise SerdeError(f"{topic}: a timestamp is epoch milliseconds, 0 or more, and not {timestamp!r}.")
+    return key, value, timestamp, _headers(topic, headers) if headers else ()
 
 
 def _encoded(topic: str, what: str, data: object) -> bytes | None:

@@ -1,6 +1,6 @@
 """Questions about a running application from outside its worker: the state of it, its metrics and its stores' rows. It
-owns the questions, their answers as plain data and how keys are read from JSON; it knows no transport (sockets.py is
-one), and what a store keeps is the store's.
+owns the questions and their answers as plain data; it knows no transport (sockets.py and http/ are two), and what a
+store keeps is the store's.
 
 A question is a JSON object; `ask` says which one. The answer is `{"ok": …}` or `{"error": "what, and what to do"}`.
 
@@ -16,9 +16,8 @@ Keys are JSON values; with `text` they are text as a person types it, which the 
 
 from __future__ import annotations
 
-import base64
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,9 +25,10 @@ import msgspec
 
 from headwater.dsl.durations import LONG_MAX
 from headwater.dsl.records import Windowed
-from headwater.dsl.serde import Bytes, Float64, Int64, Json, Serde, Str
 from headwater.dsl.topology import StoreSpec, Topology
 from headwater.errors import StreamsError
+from headwater.state.backend import Backend
+from headwater.streams.as_json import from_json, from_text, plain
 from headwater.streams.changes import committed_store
 from headwater.streams.stores import public
 
@@ -36,7 +36,21 @@ if TYPE_CHECKING:
     from headwater.streams.app import App
     from headwater.streams.worker import Worker
 
-__all__ = ["Ask", "Metrics", "Query", "State", "StoreView", "Stores", "answer", "plain"]
+__all__ = [
+    "Ask",
+    "Found",
+    "Metrics",
+    "Query",
+    "State",
+    "StoreView",
+    "Stores",
+    "answer",
+    "answered",
+    "find",
+    "key_of",
+    "merged",
+    "store_spec",
+]
 
 
 class StoreView:
@@ -46,7 +60,7 @@ class StoreView:
         self._app = app
         self._name = name
         # Says now, not at the first read, if there is no such store or it cannot be read.
-        _show(_spec(app.topology, name), [], app.clock.now)
+        _show(store_spec(app.topology, name), [], app.clock.now)
 
     def _read(self, read: Callable[[Any], Any]) -> Any:
         return self._app.look(lambda worker: read(committed(worker, self._name)))
@@ -71,7 +85,8 @@ class StoreView:
         return self._rows(lambda store: store.all(**options))
 
 
-def _spec(topology: Topology, name: str) -> StoreSpec:
+def store_spec(topology: Topology, name: str) -> StoreSpec:
+    """The description of a store that may be asked about."""
     specs = {**topology.stores, **topology.global_stores}
     if name not in specs:
         raise StreamsError(f"there is no store {name!r}, only {', '.join(sorted(specs)) or 'none at all'}")
@@ -82,14 +97,18 @@ def _show(spec: StoreSpec, parts: list[Any], now: Callable[[], int]) -> Any:
     return public(spec, parts, now, False)
 
 
-def committed(worker: Worker, name: str) -> Any:
-    """A store's rows as of the last commit, of the tasks a worker runs; to be read before its next step."""
-    spec = _spec(worker.topology, name)
+def committed(worker: Worker, name: str, backends: Iterable[Backend] | None = None) -> Any:
+    """A store's rows as of the last commit, to be read before the worker's next step.
+
+    They are those of the tasks it runs, unless the back ends to read are given.
+    """
+    spec = store_spec(worker.topology, name)
     if name in worker.topology.global_stores:
         assert worker.global_task is not None
         return _show(spec, [worker.global_task.stores[name]], worker.clock.now)
-    running = [running for running in worker.tasks.values() if name in running.task.stores]
-    return _show(spec, [committed_store(spec, running.backend) for running in running], worker.clock.now)
+    if backends is None:
+        backends = [running.backend for running in worker.tasks.values() if name in running.task.stores]
+    return _show(spec, [committed_store(spec, backend) for backend in backends], worker.clock.now)
 
 
 # ---- questions ---------------------------------------------------------------------------------------------------
@@ -133,7 +152,7 @@ _encode = msgspec.json.encode
 def answer(app: App, question: bytes) -> bytes:
     """The answer to a question, both as JSON; never raises."""
     try:
-        reply = {"ok": _answered(app, _decode(question))}
+        reply = {"ok": answered(app, _decode(question))}
     except msgspec.DecodeError as error:
         reply = {"error": f"this is no question: {error}"}
     except Exception as error:
@@ -141,7 +160,8 @@ def answer(app: App, question: bytes) -> bytes:
     return _encode(reply)
 
 
-def _answered(app: App, question: Ask) -> object:
+def answered(app: App, question: Ask) -> Any:
+    """The answer to a question."""
     match question:
         case State():
             return _state(app)
@@ -164,7 +184,7 @@ def _answered(app: App, question: Ask) -> object:
         case Query():
             if question.limit < 1:
                 raise StreamsError(f"limit must be at least 1, but is {question.limit}")
-            return app.look(lambda worker: _found(worker, question))
+            return app.look(lambda worker: find(worker, question))
 
 
 def _state(app: App) -> dict[str, Any]:
@@ -172,29 +192,62 @@ def _state(app: App) -> dict[str, Any]:
     return {"state": app.state, "restarts-total": app.restarts, "pid": os.getpid(), "error": error}
 
 
-def _found(worker: Worker, query: Query) -> dict[str, Any]:
-    spec = _spec(worker.topology, query.store)
-    found = islice(_read(worker, spec, query), query.limit + 1)
-    rows = [[_order(spec, key), _row(key, row, spec)] for key, row in found]
-    is_global = query.store in worker.topology.global_stores
+def find(worker: Worker, query: Query, backends: Mapping[str, Backend] | None = None) -> dict[str, Any]:
+    """The rows that were asked for, of the tasks here or of the given back ends by task; called between two steps."""
+    spec = store_spec(worker.topology, query.store)
     keeping = [task.task_id for task in worker.plan.tasks if any(s.name == spec.name for s in task.stores())]
+    if backends is None:
+        backends = {task_id: worker.tasks[task_id].backend for task_id in keeping if task_id in worker.tasks}
+    found = islice(_read(worker, spec, query, backends.values()), query.limit + 1)
+    rows = [[_order(spec, key), _row(key, row, spec)] for key, row in found]
     return {
         "rows": rows[: query.limit],
         "more": len(rows) > query.limit,
-        "global": is_global,
+        "global": query.store in worker.topology.global_stores,
         # Which tasks keep parts of the store, and which of them answer here: the asker sees what is missing.
         "tasks": keeping,
-        "here": [task_id for task_id in keeping if task_id in worker.tasks],
+        "here": [task_id for task_id in keeping if task_id in backends],
     }
 
 
-def _read(worker: Worker, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
+def _read(
+    worker: Worker, spec: StoreSpec, query: Query, backends: Iterable[Backend]
+) -> Iterator[tuple[Any, Any]]:
     """(key or Windowed, row) of what was asked for; rows of timestamped stores with their timestamps."""
-    store = committed(worker, spec.name)
+    store = committed(worker, spec.name, backends)
     known = _READERS[spec.kind]
     if query.how not in known:
         raise StreamsError(f"{spec.name!r} is a {spec.kind} store, which has no {query.how}, but {', '.join(known)}")
     return known[query.how](store, spec, query)
+
+
+class Found(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The rows of a store from all workers, in order; whether there are more, and the tasks whose rows are missing.
+
+    `stale` are the tasks whose rows are those of a copy, with how many records it is behind.
+    """
+
+    rows: list[dict[str, Any]]
+    more: bool
+    missing: list[str]
+    stale: dict[str, int] = {}
+
+
+def merged(answers: Sequence[dict[str, Any]], limit: int) -> Found:
+    """What workers, at least one, have found together."""
+    if answers[0]["global"]:
+        # Every worker has all of it.
+        return Found([row for _, row in answers[0]["rows"]], answers[0]["more"], [])
+    found = [(order, row) for answer in answers for order, row in answer["rows"]]
+    told = [task for answer in answers for task in answer["here"]]
+    if len(set(told)) < len(told):
+        # A task that moves just now has answered twice.
+        found = list({msgspec.json.encode(order): (order, row) for order, row in found}.values())
+    ordered = [row for _, row in sorted(found, key=lambda item: item[0])]
+    missing = sorted({task for answer in answers for task in answer["tasks"]} - set(told))
+    more = any(answer["more"] for answer in answers) or len(ordered) > limit
+    stale = {task: lag for answer in answers for task, lag in answer.get("stale", {}).items()}
+    return Found(ordered[:limit], more, missing, stale)
 
 
 def _got(key: Any, row: Any) -> Iterator[tuple[Any, Any]]:
@@ -202,13 +255,13 @@ def _got(key: Any, row: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _get(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
-    key = _key(spec, query, query.key, "key")
+    key = key_of(spec, query, query.key, "key")
     return _got(key, store.get(key, timestamps=_timestamped(spec)))
 
 
 def _range(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
-    lo = None if query.lo is None else _key(spec, query, query.lo, "lo")
-    hi = None if query.hi is None else _key(spec, query, query.hi, "hi")
+    lo = None if query.lo is None else key_of(spec, query, query.lo, "lo")
+    hi = None if query.hi is None else key_of(spec, query, query.hi, "hi")
     return store.range(lo, hi, timestamps=_timestamped(spec))  # type: ignore[no-any-return]
 
 
@@ -217,7 +270,7 @@ def _all(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]
 
 
 def _get_version(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
-    key = _key(spec, query, query.key, "key")
+    key = key_of(spec, query, query.key, "key")
     row = store.get(key, query.as_of)
     return _got(key, None if row is None else row[:2])
 
@@ -225,7 +278,7 @@ def _get_version(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[An
 def _get_window(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
     if query.start is None:
         raise StreamsError(f"{spec.name!r} keeps a value per window: say when it starts, or fetch all of the key")
-    key = _key(spec, query, query.key, "key")
+    key = key_of(spec, query, query.key, "key")
     row = store.get(key, query.start, timestamps=spec.timestamped)
     return _got(Windowed(key, query.start, min(query.start + spec.size_ms, LONG_MAX)), row)
 
@@ -233,7 +286,7 @@ def _get_window(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any
 def _fetch_windows(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
     lo = 0 if query.since is None else query.since
     hi = LONG_MAX if query.until is None else query.until
-    key = _key(spec, query, query.key, "key")
+    key = key_of(spec, query, query.key, "key")
     return store.fetch(key, lo, hi, timestamps=spec.timestamped)  # type: ignore[no-any-return]
 
 
@@ -244,12 +297,12 @@ def _all_windows(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[An
 def _get_session(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
     if query.start is None or query.end is None:
         raise StreamsError(f"{spec.name!r} keeps sessions: say when it starts and ends, or fetch all of the key")
-    session = Windowed(_key(spec, query, query.key, "key"), query.start, query.end)
+    session = Windowed(key_of(spec, query, query.key, "key"), query.start, query.end)
     return _got(session, store.get(session))
 
 
 def _fetch_sessions(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
-    return _starting(store.fetch(_key(spec, query, query.key, "key")), query)
+    return _starting(store.fetch(key_of(spec, query, query.key, "key")), query)
 
 
 def _all_sessions(store: Any, spec: StoreSpec, query: Query) -> Iterator[tuple[Any, Any]]:
@@ -297,59 +350,14 @@ def _order(spec: StoreSpec, key: Any) -> list[Any]:
     return [spec.key.encode(key).hex()]
 
 
-# ---- JSON --------------------------------------------------------------------------------------------------------
-
-
-def plain(value: Any) -> Any:
-    """A key or value as JSON can hold it; bytes as text if they are text, what is unknown to JSON as its repr.
-
-    >>> plain({7: "a"}), plain(b"tea"), plain(bytes([255]))
-    ({'7': 'a'}, 'tea', {'base64': '/w=='})
-    """
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
-
-
-def _key(spec: StoreSpec, query: Query, given: Any, which: str) -> Any:
+def key_of(spec: StoreSpec, query: Query, given: Any, which: str) -> Any:
     """A key for the store from what a question gives."""
     if given is None:
         raise StreamsError(f"the question needs a {which}")
     serde = spec.key
     try:
-        key = _from_text(serde, str(given)) if query.text else _from_json(serde, given)
+        key = from_text(serde, str(given)) if query.text else from_json(serde, given)
         serde.encode(key)
     except (ValueError, TypeError, StreamsError) as error:
         raise StreamsError(f"{given!r} is no key of {spec.name!r}, whose keys are {serde!r}: {error}") from error
     return key
-
-
-def _from_json(serde: Serde, given: Any) -> Any:
-    if isinstance(serde, Bytes):
-        if isinstance(given, dict) and given.keys() == {"base64"}:
-            return base64.b64decode(given["base64"], validate=True)
-        return str(given).encode()
-    if isinstance(serde, Json):
-        return serde.decode(_encode(given))
-    if isinstance(serde, Float64):
-        return float(given)
-    return given
-
-
-def _from_text(serde: Serde, given: str) -> Any:
-    if isinstance(serde, Str):
-        return given
-    if isinstance(serde, Bytes):
-        return given.encode()
-    if isinstance(serde, Int64):
-        return int(given)
-    if isinstance(serde, Float64):
-        return float(given)
-    try:
-        value = msgspec.json.decode(given)
-    except msgspec.DecodeError:
-        value = given
-    return _from_json(serde, value)

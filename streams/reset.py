@@ -1,12 +1,12 @@
 """An application made to begin anew: its state, its internal topics and its offsets go; its inputs and outputs stay. It
-owns what belongs to an application and in which order it is deleted; where inputs are read from next is written into
-the tasks' databases, the one place that counts.
+owns what belongs to an application on the embedded log and in which order it is deleted; where inputs are read from
+next is written into the tasks' databases, the one place that counts. On Kafka it is streams/kafka/reset.py's to say.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,16 +18,17 @@ from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 from headwater.state.log import Group, Log
 from headwater.state.rocks import RocksBackend
-from headwater.streams.broker import open_log
+from headwater.streams.broker import is_kafka, open_log
 from headwater.streams.changes import Changes
 from headwater.streams.consumer import first_offset
+from headwater.streams.kafka.settings import kafka_settings
 from headwater.streams.log_connection import OUTBOX, RESETTING, member_name
 from headwater.streams.plan import plan
 from headwater.streams.run import INTERRUPTED_RESET, state_directory
 from headwater.streams.sockets import SOCKETS
 from headwater.streams.task import TaskSpec
 
-__all__ = ["Reset", "Target", "open_reset"]
+__all__ = ["Reset", "Target", "checked_inputs", "marked", "open_reset"]
 
 # Where inputs are to be read from; None: where their sources say.
 Target: TypeAlias = Literal["earliest", "latest"] | int | datetime | None
@@ -41,31 +42,21 @@ class Reset:
     state: list[Path]
     topics: list[str]
     offsets: dict[Place, tuple[int | None, int | None]]
-    _log: Log
-    _group: Group
-    _starts: list[tuple[TaskSpec, dict[Place, int]]]
-    _directory: Path
+    _do: Callable[[], None]
 
     def run(self) -> None:
-        """Do it; if it is interrupted, no worker starts until it has been done again."""
-        marker = self._directory / INTERRUPTED_RESET
-        self._directory.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-        for path in self.state:
-            shutil.rmtree(path)
-        for topic in self.topics:
-            self._log.delete_topic(topic)
-        for topic in {topic for topic, _ in self.offsets}:
-            self._group.forget(topic)
-        self._group.commit({place: after for place, (_, after) in self.offsets.items() if after is not None})
-        for spec, offsets in self._starts:
-            stores = [*spec.backend_stores(), OUTBOX]
-            backend = RocksBackend(self._directory / "tasks" / spec.task_id, stores, sync=True)
-            try:
-                backend.write(Changes({}, {}, offsets).batch())
-            finally:
-                backend.close()
-        marker.unlink()
+        """Do it; if it is interrupted, no worker starts here until it has been done again."""
+        self._do()
+
+
+@contextmanager
+def marked(directory: Path) -> Iterator[None]:
+    """While a reset is under way a file says so, and stays if it is interrupted."""
+    marker = directory / INTERRUPTED_RESET
+    directory.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    yield
+    marker.unlink()
 
 
 @contextmanager
@@ -76,6 +67,13 @@ def open_reset(
 
     The target holds for these input topics, or for all.
     """
+    if is_kafka(broker):
+        # First of all: it says so where the client is not installed.
+        kafka_settings(broker, config.kafka)
+        from headwater.streams.kafka.reset import planned_reset
+
+        yield planned_reset(topology, config, broker, target, topics)
+        return
     with open_log(broker, create=False) as log:
         group = Group(log, config.app_id)
         # Before joining, which would have live workers give tasks up; and after, since one may have started.
@@ -102,10 +100,7 @@ def _planned(
     there = {info.name: info.partitions for info in log.topics()}
     prefix = f"{config.app_id}-"
     internal = sorted({f"{prefix}{topic}" for topic in topology.internal_topics} & there.keys())
-    inputs = _inputs(topology, there)
-    if unknown := [topic for topic in topics if topic not in inputs]:
-        known = ", ".join(sorted(inputs)) or "none that exists"
-        raise StreamsError(f"{config.app_id!r} does not read {', '.join(unknown)}: its inputs are {known}.")
+    inputs = checked_inputs(topology, config, there, topics)
     before = group.committed()
     starts: dict[Place, int] = {}
     if target is not None:
@@ -117,15 +112,39 @@ def _planned(
         for topic in sorted(inputs)
         for number in range(there[topic])
     }
-    return Reset(
-        [path for path in (directory / "tasks", directory / SOCKETS) if path.exists()],
-        internal,
-        offsets,
-        log,
-        group,
-        _by_task(topology, config, there, starts),
-        directory,
-    )
+    state = [path for path in (directory / "tasks", directory / SOCKETS) if path.exists()]
+    by_task = _by_task(topology, config, there, starts)
+
+    def run() -> None:
+        with marked(directory):
+            for path in state:
+                shutil.rmtree(path)
+            for topic in internal:
+                log.delete_topic(topic)
+            for topic in inputs:
+                group.forget(topic)
+            group.commit(starts)
+            for spec, own in by_task:
+                _write_offsets(directory / "tasks" / spec.task_id, spec, own)
+
+    return Reset(state, internal, offsets, run)
+
+
+def _write_offsets(directory: Path, spec: TaskSpec, offsets: dict[Place, int]) -> None:
+    backend = RocksBackend(directory, [*spec.backend_stores(), OUTBOX], sync=True)
+    try:
+        backend.write(Changes({}, {}, offsets).batch())
+    finally:
+        backend.close()
+
+
+def checked_inputs(topology: Topology, config: Config, there: dict[str, int], topics: Collection[str]) -> set[str]:
+    """The topics outside that an application reads and that exist; refuse others that are named."""
+    inputs = _inputs(topology, there)
+    if unknown := [topic for topic in topics if topic not in inputs]:
+        known = ", ".join(sorted(inputs)) or "none that exists"
+        raise StreamsError(f"{config.app_id!r} does not read {', '.join(unknown)}: its inputs are {known}.")
+    return inputs
 
 
 def _inputs(topology: Topology, there: dict[str, int], nodes: Collection[str] | None = None) -> set[str]:

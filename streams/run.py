@@ -6,8 +6,8 @@ import dataclasses
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
@@ -16,15 +16,16 @@ from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 from headwater.streams.app import App, State
-from headwater.streams.broker import DEFAULT_BROKER, log_directory, open_log
+from headwater.streams.broker import DEFAULT_BROKER, is_kafka, log_directory, open_log
 from headwater.streams.log_connection import LogConnection, member_name
 from headwater.streams.sockets import SOCKETS, serving
 from headwater.streams.worker import READ, Clock, Worker
 
 if TYPE_CHECKING:
+    from headwater.streams.http.rows import Places
     from headwater.streams.spark.app import SparkApp
 
-__all__ = ["open_app", "open_spark_app", "run", "spark_directory", "state_directory"]
+__all__ = ["open_app", "open_spark_app", "run", "state_directory"]
 
 
 _log = logging.getLogger("headwater")
@@ -34,8 +35,14 @@ INTERRUPTED_RESET = "resetting"
 
 
 def state_directory(config: Config, broker: str) -> Path:
-    """Where an application keeps its state on this machine: beside the log, unless the settings say where."""
-    base = log_directory(broker) if config.state_dir is None else Path(config.state_dir)
+    """Where an application keeps its state on this machine: beside the log, unless the settings say where.
+
+    With Kafka it is where the embedded log would be by default.
+    """
+    if config.state_dir is not None:
+        base = Path(config.state_dir)
+    else:
+        base = log_directory(DEFAULT_BROKER if is_kafka(broker) else broker)
     return base / "apps" / config.app_id
 
 
@@ -49,17 +56,24 @@ def open_app(
     at_once: int = READ,
     at: Callable[[str], Any] = lambda point: None,
 ) -> App:
-    """An application on an embedded log, not started yet.
+    """An application on an embedded log or on Kafka, not started yet.
 
     A task processes `at_once` records before the worker looks at the clock again; `at` is called at the named points of
-    a commit.
+    a commit on the embedded log.
     """
     directory = state_directory(config, broker).absolute()
+    described = topology.describe()
+    # Where this worker answers over HTTP, and what it knows of the others.
+    endpoint: str | None = None
+    roster: Places | None = None
 
     def make(clock: Clock) -> Worker:
         if (directory / INTERRUPTED_RESET).exists():
             raise StreamsError(f"a reset of {config.app_id!r} was interrupted: run `headwater reset` again")
-        described, log = topology.describe(), open_log(broker, create=False)
+        return make_on_kafka(clock) if is_kafka(broker) else make_on_log(clock)
+
+    def make_on_log(clock: Clock) -> Worker:
+        log = open_log(broker, create=False)
         connection = LogConnection(
             log, config.app_id, member_name(), described, exactly_once=config.exactly_once, at=at
         )
@@ -70,11 +84,45 @@ def open_app(
             connection.close()
             raise
 
-    def beside(app: App) -> AbstractContextManager[None]:
-        # Asked first, so that nothing is made where there is no log.
-        open_log(broker, create=False).close()
-        return serving(app, directory / SOCKETS)
+    def make_on_kafka(clock: Clock) -> Worker:
+        from headwater.streams.kafka.connection import KafkaConnection
+        from headwater.streams.kafka.slots import take_slot
 
+        nonlocal roster
+        slot = take_slot(directory / "slots")
+        try:
+            connection = KafkaConnection(settings, topology, config, slot, endpoint)
+        except BaseException:
+            slot.release()
+            raise
+        try:
+            worker = Worker(topology, config, connection, slot.directory / "tasks", clock, at_once)
+        except BaseException:
+            connection.close()
+            raise
+        roster = connection.roster
+        return worker
+
+    @contextmanager
+    def beside(app: App) -> Iterator[None]:
+        nonlocal endpoint
+        if not is_kafka(broker):
+            # Asked first, so that nothing is made where there is no log.
+            open_log(broker, create=False).close()
+        with ExitStack() as stack:
+            stack.enter_context(serving(app, directory / SOCKETS))
+            if config.listen is not None:
+                from headwater.streams.http.server import listening
+
+                endpoint = stack.enter_context(
+                    listening(app, config.listen, app_id=config.app_id, places=lambda: roster)
+                )
+            yield
+
+    if is_kafka(broker):
+        from headwater.streams.kafka.settings import kafka_settings
+
+        settings = kafka_settings(broker, config.kafka)
     return App(make, topology, clock=clock, on_state=on_state, beside=beside)
 
 
@@ -86,11 +134,6 @@ def _note_topology(directory: Path, described: str) -> None:
         _log.warning("the topology has changed since it last ran; state and offsets in %s are taken over", directory)
     directory.mkdir(parents=True, exist_ok=True)
     note.write_text(described)
-
-
-def spark_directory(config: Config, broker: str) -> Path:
-    """The same of an application on Spark; with Kafka's topics it is where the embedded log would be by default."""
-    return state_directory(config, DEFAULT_BROKER if broker.startswith("kafka://") else broker)
 
 
 def open_spark_app(
@@ -109,7 +152,7 @@ def open_spark_app(
     # First of all: it says so where Spark is not installed.
     from headwater.streams.spark.session import is_local
 
-    directory = spark_directory(config, broker).absolute()
+    directory = state_directory(config, broker).absolute()
     if checkpoint is None:
         if not is_local(master, conf or {}):
             raise StreamsError(

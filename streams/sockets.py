@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.errors import StreamsError
-from headwater.streams.queries import Ask, Query, answer
+from headwater.streams.queries import Ask, Found, Query, answer, merged
 
 if TYPE_CHECKING:
     from headwater.streams.app import App
 
-__all__ = ["SOCKETS", "Found", "ask_all", "query", "serving"]
+__all__ = ["SOCKETS", "ask_all", "query", "serving"]
 
 # In an application's directory.
 SOCKETS = "sockets"
@@ -37,8 +37,9 @@ _SUFFIX = ".sock"
 # The shortest limit among the systems there are, with the closing zero.
 _LONGEST_PATH = 103
 _LONGEST_QUESTION = 1 << 20
-# How long a worker may take to answer: it does so between two steps.
+# How long a worker may take to answer: it does so between two steps. On Spark rows are read from a checkpoint first.
 TIMEOUT_SECONDS = 10.0
+ROWS_SECONDS = 60.0
 # A socket without a listener that is this old has been left behind; a younger one may be about to listen.
 _STALE_SECONDS = 10.0
 
@@ -122,6 +123,7 @@ def _connect(path: Path) -> socket.socket | None:
 def ask_all(directory: Path, question: Ask) -> dict[str, Any]:
     """The answers of all live workers in a directory, by worker; {} if there are none. An error is raised."""
     line = msgspec.json.encode(question) + b"\n"
+    patience = ROWS_SECONDS if isinstance(question, Query) else TIMEOUT_SECONDS
     answers: dict[str, Any] = {}
     for path in sorted(directory.glob(f"*{_SUFFIX}")):
         try:
@@ -129,10 +131,11 @@ def ask_all(directory: Path, question: Ask) -> dict[str, Any]:
             if connection is None:
                 continue
             with connection, connection.makefile("rb") as lines:
+                connection.settimeout(patience)
                 connection.sendall(line)
                 reply = lines.readline()
         except TimeoutError:
-            raise StreamsError(f"worker {path.stem} has not answered within {TIMEOUT_SECONDS:.0f} s") from None
+            raise StreamsError(f"worker {path.stem} has not answered within {patience:.0f} s") from None
         except (ConnectionResetError, BrokenPipeError):
             continue
         if not reply:
@@ -145,28 +148,9 @@ def ask_all(directory: Path, question: Ask) -> dict[str, Any]:
     return answers
 
 
-class Found(msgspec.Struct, frozen=True):
-    """The rows of a store from all workers, in order; whether there are more, and the tasks whose rows are missing."""
-
-    rows: list[dict[str, Any]]
-    more: bool
-    missing: list[str]
-
-
 def query(directory: Path, question: Query) -> Found | None:
     """What the workers of an application find together; None if there are none."""
     answers = list(ask_all(directory, question).values())
     if not answers:
         return None
-    if answers[0]["global"]:
-        # Every worker has all of it.
-        return Found([row for _, row in answers[0]["rows"]], answers[0]["more"], [])
-    found = [(order, row) for answer in answers for order, row in answer["rows"]]
-    told = [task for answer in answers for task in answer["here"]]
-    if len(set(told)) < len(told):
-        # A task that moves just now has answered twice.
-        found = list({msgspec.json.encode(order): (order, row) for order, row in found}.values())
-    ordered = [row for _, row in sorted(found, key=lambda item: item[0])]
-    missing = sorted({task for answer in answers for task in answer["tasks"]} - set(told))
-    more = any(answer["more"] for answer in answers) or len(ordered) > question.limit
-    return Found(ordered[: question.limit], more, missing)
+    return merged(answers, question.limit)

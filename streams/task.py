@@ -86,6 +86,15 @@ class TaskSpec:
         ]
         return [kept[name] for name in dict.fromkeys(names)]
 
+    def closing(self) -> list[tuple[str, str]]:
+        """The steps that emit windows when they close, each with its store."""
+        nodes = ((name, self.topology.nodes[name]) for name in self.nodes)
+        return [
+            (name, node.op.store)
+            for name, node in nodes
+            if isinstance(node, ProcessorNode) and isinstance(node.op, _WINDOWED) and node.op.on_close
+        ]
+
     def backend_stores(self) -> list[str]:
         """The names of the stores that the task's back end must have."""
         return [*backend_stores(self.stores()), TASK]
@@ -94,8 +103,9 @@ class TaskSpec:
 class Task:
     """Some nodes of a topology on one partition, over a back end that it reads and the caller writes.
 
-    `partitions_of` tells how many partitions a topic has; `globals` are the stores of the global task. Over a back end
-    with an earlier task's committed changes it goes on exactly where that was: feed it from `offsets` on.
+    `partitions_of` tells how many partitions a topic has, `largest` how many bytes a record for it may have, if there
+    is a bound; `globals` are the stores of the global task. Over a back end with an earlier task's committed changes it
+    goes on exactly where that was: feed it from `offsets` on.
     """
 
     def __init__(
@@ -106,6 +116,7 @@ class Task:
         globals: Mapping[str, Store] | None = None,
         *,
         now: int = 0,
+        largest: Callable[[str], int | None] = lambda topic: None,
     ) -> None:
         self.spec = spec
         self._failure: BaseException | None = None
@@ -124,6 +135,7 @@ class Task:
             {**topology.global_stores, **topology.stores},
             remembered,
             partitions_of,
+            largest,
             spec.muted,
         )
         self._steps = compile_nodes(spec.nodes, shared)
@@ -188,7 +200,7 @@ class Task:
             memory = store.memory()
             if memory is not None:
                 memories[f"store {name}"] = {"memory": memory}
-        times = {at: queue.partition_time for at, queue in self._inputs.queues.items() if queue.partition_time >= 0}
+        times = {place: time for place, time in self.partition_times.items() if time >= 0}
         waits = {"deadlines": dict(self._inputs.deadlines)} if self._inputs.deadlines else {}
         memories["times"] = {"stream": self._context.stream_time, "partitions": times, **waits}
         memories["punctuators"] = shared.punctuations.memory()
@@ -316,6 +328,22 @@ class Task:
     def record_place(self) -> tuple[str | None, int | None, Headers]:
         """Topic, offset and headers of the record processed last."""
         return self._context.topic, self._context.offset, self._context.headers
+
+    @property
+    def partition_times(self) -> dict[tuple[str, int], int]:
+        """The highest timestamp taken so far from each input, -1 for none."""
+        return {place: queue.partition_time for place, queue in self._inputs.queues.items()}
+
+    @property
+    def closed_times(self) -> dict[str, int]:
+        """The time up to which closed windows have been emitted, by the store of each step that emits them."""
+        memories = self._shared.memories
+        closed = {
+            store: int(memory.closed)
+            for name, store in self.spec.closing()
+            if (memory := memories.get(f"node {name}")) is not None
+        }
+        return {store: time for store, time in closed.items() if time >= 0}
 
     @property
     def queued(self) -> int:
@@ -549,6 +577,7 @@ class Task:
             raise StreamsError(f"task {self.spec.task_id} is closed")
 
 
+_WINDOWED = (ops.TimeWindowAggregate, ops.SlidingWindowAggregate, ops.SessionAggregate)
 _KEEP_KEYS = (ops.Filter, ops.MapValues, ops.FlatMapValues, ops.Peek, ops.PassThrough, ops.RepartitionFilter)
 
 

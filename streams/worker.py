@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +20,8 @@ from headwater.errors import StreamsError, TopologyError
 from headwater.state.memory import MemoryBackend
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import Changes
-from headwater.streams.connection import Connection, TaskCommit
+from headwater.streams.connection import Connection, Place, Standby, TaskCommit, Undone
+from headwater.streams.context import Output
 from headwater.streams.metrics import Meter
 from headwater.streams.plan import Plan, plan
 from headwater.streams.stores import Store
@@ -129,8 +130,10 @@ class Worker:
         self._topics = connection.topics()
         self.plan = self._prepare()
         self._specs = {spec.task_id: spec for spec in self.plan.tasks}
-        self._global_positions: dict[tuple[str, int], int] = {}
+        connection.prepare(self.plan, {spec.task_id: list(self._inputs_of(spec)) for spec in self.plan.tasks})
+        self._global_positions: dict[Place, int] = {}
         self._looked_at: int | None = None
+        self._waiting = False  # a task should be here, but is not yet
         self._committed_at = clock.now()
         if self.plan.global_task is not None:
             self._start_global(self.plan.global_task)
@@ -201,15 +204,21 @@ class Worker:
 
     def rebalance(self) -> bool:
         """Give up tasks that are no longer this worker's and start those that are; whether any moved."""
-        self._check_topics()
         wanted = self._connection.assigned(sorted(self._specs))
         leaving = [task_id for task_id in self.tasks if task_id not in wanted]
         if leaving:
-            self.commit()
-            for task_id in leaving:
-                self._stop(task_id)
+            self.give_up(leaving, True)
         started = [task_id for task_id in wanted if task_id not in self.tasks and self._start(task_id)]
+        self._waiting = any(task_id not in self.tasks for task_id in wanted)
         return bool(leaving or started)
+
+    def give_up(self, task_ids: Collection[str], commit: bool) -> None:
+        """Stop tasks, after a commit of all; or without one, if they have been lost."""
+        if commit and any(task_id in self.tasks for task_id in task_ids):
+            self.commit()
+        for task_id in task_ids:
+            if task_id in self.tasks:
+                self._stop(task_id)
 
     def waiting_for(self) -> list[str]:
         """The tasks that should be here, but have not been let go by another worker yet."""
@@ -217,25 +226,25 @@ class Worker:
         return [task_id for task_id in wanted if task_id not in self.tasks]
 
     def _start(self, task_id: str) -> bool:
-        if not self._connection.acquire(task_id):
-            return False
         spec = self._specs[task_id]
-        stores = [*spec.backend_stores(), *self._connection.extra_stores]
+        backend = self._connection.open(spec, self._directory / task_id)
+        if backend is None:
+            return False
         try:
-            backend = RocksBackend(self._directory / task_id, stores, sync=True)
-        except BaseException:
-            self._connection.release(task_id)
-            raise
-        try:
-            self._connection.recover(task_id, backend)
-            task = Task(spec, backend, self.partitions_of, self._global_stores(), now=self.clock.now())
+            task = Task(
+                spec,
+                backend,
+                self.partitions_of,
+                self._global_stores(),
+                now=self.clock.now(),
+                largest=self._connection.largest,
+            )
             running = RunningTask(
                 spec, task, backend, slice=min(FIRST_SLICE, self._at_once), committed_at=self.clock.now()
             )
             self._find_inputs(running)
         except BaseException:
-            backend.close()
-            self._connection.release(task_id)
+            self._connection.shut(task_id, backend)
             raise
         self.tasks[task_id] = running
         log.info("task %s started", task_id)
@@ -277,10 +286,8 @@ class Worker:
         self.departed += running.processed
         try:
             running.task.close()
-            self._connection.settle(task_id, running.backend)
         finally:
-            running.backend.close()
-            self._connection.release(task_id)
+            self._connection.shut(task_id, running.backend)
         log.info("task %s stopped", task_id)
 
     # ---- global tables -----------------------------------------------------------------------------------------
@@ -293,8 +300,9 @@ class Worker:
             self._global_positions[topic, partition] = self._connection.begin(
                 spec.task_id, topic, partition, None, "earliest"
             )
-        while self._update_global():
-            pass
+        while self._update_global() or not all(self._connection.caught_up(*at) for at in self._global_positions):
+            if not self._connection.poll(self.give_up):
+                self.clock.sleep(0.001)
 
     def _update_global(self) -> int:
         task = self.global_task
@@ -319,10 +327,13 @@ class Worker:
     def step(self) -> bool:
         """Look for moved tasks, read, process, punctuate and commit, each if it is time; whether it did anything."""
         now = self.clock.now()
-        busy = False
-        if self._looked_at is None or not 0 <= now - self._looked_at < LOOK_MS:
+        busy = self._connection.poll(self.give_up)
+        look = self._looked_at is None or not 0 <= now - self._looked_at < LOOK_MS
+        if look:
             self._looked_at = now
-            busy = self.rebalance()
+            self._check_topics()
+        if look or busy or self._waiting:
+            busy = self.rebalance() or busy
         if self.paused:
             return busy
         busy = bool(self._update_global()) or busy
@@ -332,6 +343,8 @@ class Worker:
             done = self._process(running, now)
             if running.task.punctuate(now) or done:
                 running.touched = True
+                if not self.config.exactly_once:
+                    self._send(running)
             if done:
                 running.processed += done
                 running.rate.mark(now, done)
@@ -340,6 +353,20 @@ class Worker:
         if wants_commit or not 0 <= now - self._committed_at < self.config.commit_interval_ms:
             busy = self.commit() or busy
         return busy
+
+    def _send(self, running: RunningTask) -> None:
+        """Write a task's results at once: nobody needs to wait for the commit to see them."""
+        outputs = running.task.take_outputs()
+        if outputs:
+            self._know_topics(outputs)
+            self._connection.send(running.spec.task_id, outputs)
+            running.written.update(map(_topic, outputs))
+
+    def _know_topics(self, outputs: Iterable[Output]) -> None:
+        """Make topics that a function has named just now."""
+        if self._names_topics:
+            for topic in set(map(_topic, outputs)):
+                self.partitions_of(topic)
 
     def _process(self, running: RunningTask, now: int) -> int:
         """Process a slice of a task's records: so many that stop, commit and queries need not wait long for it."""
@@ -365,7 +392,7 @@ class Worker:
                 running.positions[topic, partition] = records[-1][4] + 1
                 running.read[topic, partition] += len(records)
                 task.feed(topic, partition, records)
-            task.caught_up(topic, partition, not records)
+            task.caught_up(topic, partition, not records and self._connection.caught_up(topic, partition))
         return any_read
 
     def commit(self) -> bool:
@@ -374,11 +401,18 @@ class Worker:
         touched = [running for running in self.tasks.values() if running.touched]
         if not touched:
             return False
-        commits = [TaskCommit(r.spec.task_id, r.backend, r.task.commit()) for r in touched]
-        if self._names_topics:
-            for topic in {output[0] for commit in commits for output in commit.changes.outputs}:
-                self.partitions_of(topic)
-        self._connection.commit(commits)
+        commits = [
+            TaskCommit(r.spec.task_id, r.backend, r.task.commit(), r.task.partition_times, r.task.closed_times)
+            for r in touched
+        ]
+        self._know_topics(output for commit in commits for output in commit.changes.outputs)
+        try:
+            self._connection.commit(commits)
+        except Undone as undone:
+            # What the tasks have done since is in none of their stores: they are made anew from what is there.
+            log.warning("%s; %d tasks begin again at their last commit", undone, len(self.tasks))
+            self.give_up(list(self.tasks), False)
+            return True
         now = self.clock.now()
         self.commits += 1
         self.commit_time.mark(now, now - self._committed_at)
@@ -389,17 +423,25 @@ class Worker:
 
     def idle(self) -> bool:
         """Whether all that is in the topics has been processed and committed by the tasks that run here."""
-        for running in self.tasks.values():
-            if running.touched or running.task.queued:
-                return False
-            if any(self._connection.end(*place) > position for place, position in running.positions.items()):
-                return False
-        return all(self._connection.end(*p) <= position for p, position in self._global_positions.items())
+        if any(running.touched or running.task.queued for running in self.tasks.values()):
+            return False
+        positions = {place: at for running in self.tasks.values() for place, at in running.positions.items()}
+        return self._connection.at_end(positions | self._global_positions)
 
     def lag(self, running: RunningTask) -> int:
         """How many records a task has yet to process."""
-        behind = sum(self._connection.end(*place) - at for place, at in running.positions.items())
-        return running.task.queued + behind
+        return running.task.queued + sum(
+            self._connection.behind(*place, position) for place, position in running.positions.items()
+        )
+
+    @property
+    def standbys(self) -> Mapping[str, Standby]:
+        """Copies of the rows of tasks that run elsewhere."""
+        return self._connection.standbys
+
+    def connection_metrics(self) -> dict[str, object]:
+        """What its connection counts."""
+        return self._connection.metrics()
 
     def close(self, *, commit: bool = True) -> None:
         """Commit (unless something has failed), stop all tasks and leave."""

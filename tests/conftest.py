@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,10 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
+
+# A shell that starts the tests in the background has them ignore Ctrl-C; the processes they start must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines are shared: how long an example takes says nothing.
 settings.register_profile("headwater", deadline=None)

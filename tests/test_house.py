@@ -24,7 +24,10 @@ MAY_IMPORT = {
 OWNERS = {
     "pyspark": ("streams/spark", "tests/spark", "benchmarks/spark"),
     "faust": ("streams/faust", "tests/faust"),
-    "confluent_kafka": ("streams/kafka", "streams/spark/kafka", "tests/kafka", "tests/spark", "benchmarks/spark"),
+    "confluent_kafka": (
+        *("streams/kafka", "streams/spark/kafka", "tests/kafka", "tests/spark"),
+        *("benchmarks/restore", "benchmarks/spark"),
+    ),
 }
 
 

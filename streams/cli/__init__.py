@@ -15,6 +15,7 @@ from headwater.errors import StreamsError
 from headwater.streams.cli.consume import add as add_consume
 from headwater.streams.cli.describe import add as add_describe
 from headwater.streams.cli.groups import add as add_groups
+from headwater.streams.cli.kafka_tools import translated
 from headwater.streams.cli.log import add as add_log
 from headwater.streams.cli.produce import add as add_produce
 from headwater.streams.cli.query import add as add_query
@@ -31,7 +32,12 @@ a topic, a record in and out:
   echo '{"amount": 12}' | headwater produce orders
   headwater consume orders
 
-Everything is kept in ./.headwater unless --broker or $HEADWATER_BROKER says otherwise.
+Everything is kept in ./.headwater unless --broker or $HEADWATER_BROKER says otherwise. With --broker kafka://HOST:PORT
+(or --bootstrap-server HOST:PORT) the same commands work on a Kafka cluster, and what kafka-topics, Kafka's consoles and
+kafka-consumer-groups are told is understood here too:
+  headwater topics --create --topic orders --partitions 3 --bootstrap-server localhost:9092
+  headwater consume --topic orders --from-beginning --property print.key=true --bootstrap-server localhost:9092
+
 `headwater COMMAND --help` shows a command's options and examples.
 """
 
@@ -66,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     parser = _parser()
     try:
-        args = parser.parse_args(argv)
+        args = parser.parse_args(translated(sys.argv[1:] if argv is None else argv))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     if args.command is None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from headwater.errors import StreamsError, TopologyError
 from headwater.streams.cli.options import add_broker, add_command, add_on, broker
 from headwater.streams.cli.output import print_json
+from headwater.streams.cli.settings import settings
 
 if TYPE_CHECKING:
+    from headwater.dsl.config import Config
     from headwater.dsl.topology import Topology
     from headwater.streams.cli.options import Commands
 
@@ -58,7 +60,8 @@ def _describe(args: argparse.Namespace) -> int:
     if args.on == "spark":
         if args.mermaid or args.dot or args.json:
             raise StreamsError("--mermaid, --dot and --json show the topology, the same on Spark: leave out --on.")
-        print(_on_spark(topology, app_id, broker(args), args.plan).rstrip("\n"))
+        config = settings(args, {"app_id": app_id})
+        print(_on_spark(topology, config, broker(args), args.plan).rstrip("\n"))
     elif args.mermaid:
         print(topology.to_mermaid(), end="")
     elif args.dot:
@@ -82,20 +85,18 @@ def _describe(args: argparse.Namespace) -> int:
     return 0
 
 
-def _on_spark(topology: "Topology", app_id: str, address: str, plan: bool) -> str:
-    from headwater.dsl.config import Config
-
+def _on_spark(topology: "Topology", config: "Config", address: str, plan: bool) -> str:
     # First of all: it says so where Spark is not installed.
     from headwater.streams.spark.session import broker_settings, open_session
 
     with TemporaryDirectory() as folder:
         # Spark plans nothing without a session.
         log, conf = Path(folder) / "spark.log", {"spark.ui.enabled": "false", **broker_settings(address)}
-        spark = open_session(app_id, master="local[1]", conf=conf, log=log)
+        spark = open_session(config.app_id, master="local[1]", conf=conf, log=log)
         try:
             from headwater.streams.spark.describe import describe
 
-            return describe(spark, topology, Config(app_id), address, plan=plan)
+            return describe(spark, topology, config, address, plan=plan)
         except TopologyError as error:
             raise StreamsError("; ".join(error.faults)) from error
         finally:

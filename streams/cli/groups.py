@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headwater.streams.cli.options import add_broker, add_command, add_group, add_json, broker, count, moment
 from headwater.streams.cli.output import print_json, print_table
+from headwater.streams.cli.settings import client_settings
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,7 +27,11 @@ def add(commands: "Commands") -> None:
         "describe",
         _describe,
         "show members, committed offsets and lag of groups",
-        "headwater groups describe kitchen\nheadwater groups describe kitchen --json | jq '.[0].offsets[].lag'",
+        """
+headwater groups describe kitchen
+headwater groups describe kitchen --json | jq '.[0].offsets[].lag'
+headwater groups --describe --group kitchen --bootstrap-server host:9092     # as kafka-consumer-groups
+""",
     )
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="which (default: all)")
     add_broker(parser)
@@ -50,6 +55,8 @@ def _add_reset(own: "Commands") -> None:
 headwater groups reset-offsets kitchen --to-earliest
 headwater groups reset-offsets kitchen --to-time 1h --topic orders --dry-run
 headwater groups reset-offsets kitchen --to-offset 1200 --topic orders --partition 0
+headwater groups --reset-offsets --group kitchen --topic orders:0 --to-offset 1200 --execute \\
+    --bootstrap-server host:9092                             # as kafka-consumer-groups
 """,
         "Refused while the group has live members.",
     )
@@ -80,7 +87,7 @@ headwater groups reset-offsets kitchen --to-offset 1200 --topic orders --partiti
 def _admin(args: argparse.Namespace) -> "Admin":
     from headwater.streams.admin import Admin
 
-    return Admin(broker(args), create=False)
+    return Admin(broker(args), create=False, kafka=client_settings(args))
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -1,11 +1,13 @@
-"""`headwater log`: what lies in the log's files, whether it is sound, and its upkeep. It owns the options; the files
-are the log's."""
+"""`headwater log`: what lies in the log's files, whether it is sound, and its upkeep; transfer.py moves topics. It owns
+the options; the files are the log's."""
 
 import argparse
 from typing import TYPE_CHECKING
 
 from headwater.streams.cli.options import add_broker, add_command, add_group, add_json, broker, count
 from headwater.streams.cli.output import print_json, progress, time_text
+from headwater.streams.cli.settings import client_settings
+from headwater.streams.cli.transfer import add as add_transfer
 
 if TYPE_CHECKING:
     from headwater.state.log import BatchInfo, Log, Partition, Record
@@ -17,7 +19,8 @@ __all__ = ["add"]
 
 def add(commands: "Commands") -> None:
     """Declare the commands."""
-    own = add_group(commands, "log", "look into the embedded log's files and look after them")
+    own = add_group(commands, "log", "move topics, and look into the embedded log's files and after them")
+    add_transfer(own)
     parser = add_command(
         own,
         "dump",
@@ -147,13 +150,13 @@ def _maintain(args: argparse.Namespace) -> int:
 
 
 def _bytes(admin: "Admin") -> int:
-    return sum(one.size_bytes for info in admin.topics() for one in admin.describe(info.name).partitions)
+    return sum(one.size_bytes or 0 for info in admin.topics() for one in admin.describe(info.name).partitions)
 
 
 def _delete_records(args: argparse.Namespace) -> int:
     from headwater.streams.admin import Admin
 
-    admin = Admin(broker(args), create=False)
+    admin = Admin(broker(args), create=False, kafka=client_settings(args))
     admin.delete_records(args.topic, args.partition, args.before)
     start = admin.describe(args.topic).partitions[args.partition].start
     if args.json:

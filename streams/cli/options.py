@@ -1,5 +1,5 @@
-"""What the commands' options have in common: how a command is declared, and how times, durations and sizes are written.
-It owns their spelling; what a command does with them is the command's."""
+"""What the commands' options have in common: how a command is declared, which broker it uses, and how times, durations
+and sizes are written. It owns their spelling; what a command does with them is the command's."""
 
 import argparse
 import os
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 __all__ = [
+    "CONFIG_FILE",
     *("add_broker", "add_command", "add_group", "add_json", "add_on"),
     *("broker", "count", "duration", "moment", "setting", "size", "trigger"),
 ]
 
+CONFIG_FILE = "headwater.toml"
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _SIZES = {"": 1, "b": 1} | {
     unit: int(base**power)
@@ -52,11 +54,25 @@ def add_command(
     return parser
 
 
-def add_broker(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_broker(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
+    """Declare which broker is meant, and how it is talked to."""
+    where = parser.add_argument_group("where, and with which settings")
+    which = where.add_mutually_exclusive_group()
+    which.add_argument(
         "--broker",
         metavar="ADDRESS",
-        help="the log to use, log://<directory> (default: $HEADWATER_BROKER, else log://./.headwater)",
+        help="log://<directory> or kafka://<host>:<port> (default: $HEADWATER_BROKER, else log://./.headwater)",
+    )
+    which.add_argument("--bootstrap-server", metavar="HOST:PORT", help="the same as --broker kafka://HOST:PORT")
+    if config:
+        where.add_argument("--config", metavar="FILE", help=f"a TOML file of settings (default: ./{CONFIG_FILE})")
+    where.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Kafka's client by librdkafka's name (security.protocol=SASL_SSL), of an application by "
+        "Config's (cache_bytes=64MiB) or Kafka Streams' (commit.interval.ms=200); may be repeated",
     )
 
 
@@ -69,10 +85,13 @@ def add_json(parser: argparse.ArgumentParser, what: str = "print JSON, for scrip
 
 
 def broker(args: argparse.Namespace) -> str:
-    """Return the address that the option, the environment or the default gives."""
+    """Return the address that the options, the environment, the file or the default gives."""
     from headwater.streams.broker import DEFAULT_BROKER
+    from headwater.streams.cli.settings import file_settings
 
-    return args.broker or os.environ.get("HEADWATER_BROKER") or DEFAULT_BROKER
+    if args.bootstrap_server:
+        return f"kafka://{args.bootstrap_server}"
+    return args.broker or os.environ.get("HEADWATER_BROKER") or file_settings(args).broker or DEFAULT_BROKER
 
 
 def count(text: str) -> int:

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headwater.errors import StreamsError
+from headwater.streams.cli.kafka_tools import properties
 from headwater.streams.cli.options import add_broker, add_command, add_json, broker, count, moment
 from headwater.streams.cli.output import print_json, progress
+from headwater.streams.cli.settings import client_settings
 
 if TYPE_CHECKING:
     from headwater.streams.cli.options import Commands
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 _ESCAPES = {"t": "\t", "n": "\n", "0": "\0", "\\": "\\"}
-_KNOWN = {"topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"}
 # The bar is moved once in so many records.
 _SHOWN = 1000
 _Fields = dict[str, Any]
@@ -40,6 +41,8 @@ headwater produce customers --key-separator : --null-marker NULL < changes.txt
 headwater produce orders --json-lines < orders.jsonl
 headwater produce photos cat.jpg --whole --key cat --header type=image/jpeg
 headwater consume orders --json | jq -c 'del(.partition)' | headwater produce copy --json-lines
+headwater produce --topic orders --property parse.key=true --property key.separator=: \
+    --bootstrap-server host:9092 < orders.txt          # as kafka-console-producer
 """,
         "Each line is a record's value, as it is.",
     )
@@ -52,6 +55,14 @@ headwater consume orders --json | jq -c 'del(.partition)' | headwater produce co
         action="store_true",
         help="each line is a JSON object with value and, if need be, key, headers, partition and timestamp, as "
         "`consume --json` prints it: text as it is, other values as JSON, key_base64 and value_base64 as bytes",
+    )
+    how.add_argument(
+        "--property",
+        "--reader-property",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="the same in the words of Kafka's console: parse.key=true, key.separator=- (a tab), null.marker=NULL",
     )
     how.add_argument("--whole", action="store_true", help="each file as a whole is one record's value")
     parser.add_argument("--key", metavar="TEXT", help="the key of all records that have none of their own")
@@ -67,7 +78,7 @@ headwater consume orders --json | jq -c 'del(.partition)' | headwater produce co
     )
     parser.add_argument("--partition", type=count, metavar="N", help="send to this one (default: by key, else in turn)")
     parser.add_argument("--timestamp", type=moment, metavar="TIME", help="of all records (default: now)")
-    parser.add_argument("--sync", action="store_true", help="return only when all is on the disk")
+    parser.add_argument("--sync", action="store_true", help="return only when all is on the log's disk")
     add_broker(parser)
     add_json(parser, "print how many records were sent as JSON")
 
@@ -88,18 +99,20 @@ def _header(text: str) -> tuple[str, str]:
 def _produce(args: argparse.Namespace) -> int:
     from datetime import timedelta
 
-    from headwater.streams.broker import open_log
+    from headwater.streams.admin import Admin
     from headwater.streams.producer import Producer
 
+    _heed_properties(args)
+    kafka = client_settings(args)
     # Asked before anything is read: else a wrong name shows only after the first line was typed.
-    open_log(broker(args), create=False).topic(args.topic)
+    Admin(broker(args), create=False, kafka=kafka).partitions(args.topic)
     common: _Fields = {"key": args.key, "headers": args.headers, "partition": args.partition, "timestamp": None}
     if args.timestamp is not None:
         common["timestamp"] = int(args.timestamp.timestamp() * 1000)
     sent = 0
     # On a terminal each line is to be seen by others at once.
     linger = timedelta(0) if sys.stdin.isatty() and not args.files else timedelta(milliseconds=5)
-    with Producer(broker(args), sync=args.sync, linger=linger) as producer:
+    with Producer(broker(args), sync=args.sync, linger=linger, kafka=kafka) as producer:
         for file in args.files or ["-"]:
             with _opened(file) as (name, stream, size), progress(name, size, bytes_=True) as show:
                 for where, fields in _records(args, name, stream):
@@ -115,6 +128,14 @@ def _produce(args: argparse.Namespace) -> int:
     elif sys.stderr.isatty():
         print(f"{sent:,} record{'' if sent == 1 else 's'} sent to {args.topic}", file=sys.stderr)
     return 0
+
+
+def _heed_properties(args: argparse.Namespace) -> None:
+    """Take over what is said in the words of Kafka's console."""
+    said = properties(args.property, ["parse.key", "key.separator", "null.marker"])
+    if said.get("parse.key", "false").lower() == "true":
+        args.key_separator = _unescaped(said.get("key.separator", "\t"))
+    args.null_marker = said.get("null.marker", args.null_marker)
 
 
 def _before(sent: int) -> str:
@@ -169,53 +190,12 @@ def _or_null(value: bytes, null: bytes | None) -> bytes | None:
 
 
 def _from_json(where: str, line: bytes, common: list[tuple[str, str]]) -> _Fields:
-    import msgspec
+    """What a line of JSON says of its record; where it was does not matter, but for its partition."""
+    from headwater.streams.json_lines import fields_of
 
-    try:
-        given = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StreamsError(f"{where}: the line is no JSON object: {error}.") from error
-    if unknown := given.keys() - _KNOWN:
-        known = ", ".join(sorted(_KNOWN))
-        raise StreamsError(f"{where}: there is no field {', '.join(sorted(unknown))}, only {known}.")
-    if not given.keys() & {"value", "value_base64"}:
-        raise StreamsError(f"{where}: the value is missing; write null for a tombstone.")
-    fields: _Fields = {"value": _bytes(where, given, "value")}
-    if given.keys() & {"key", "key_base64"}:
-        fields["key"] = _bytes(where, given, "key")
-    for name in ("partition", "timestamp"):
-        if given.get(name) is not None:
-            if type(given[name]) is not int:
-                raise StreamsError(f"{where}: {name} is a whole number and not {given[name]!r}.")
-            fields[name] = given[name]
-    if given.get("headers"):
-        fields["headers"] = [*common, *_headers(where, given["headers"])]
+    fields = fields_of(where, line)
+    for name in ("topic", "offset"):
+        fields.pop(name, None)
+    if "headers" in fields:
+        fields["headers"] = [*common, *fields["headers"]]
     return fields
-
-
-def _bytes(where: str, given: _Fields, name: str) -> bytes | None:
-    import base64
-    import binascii
-
-    import msgspec
-
-    if f"{name}_base64" in given:
-        try:
-            return base64.b64decode(given[f"{name}_base64"], validate=True)
-        except (binascii.Error, TypeError, ValueError) as error:
-            raise StreamsError(f"{where}: {name}_base64 is not base64: {error}.") from error
-    value = given.get(name)
-    if value is None:
-        return None
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
-
-
-def _headers(where: str, given: object) -> Iterator[tuple[str, bytes | None]]:
-    if isinstance(given, dict):
-        given = [{"name": name, "value": value} for name, value in given.items()]
-    for header in given if isinstance(given, list) else [given]:
-        if not isinstance(header, dict) or not isinstance(header.get("name"), str):
-            raise StreamsError(
-                f'{where}: headers are {{"NAME": "VALUE", …}} or [{{"name": …, "value": …}}, …] and not {given!r}.'
-            )
-        yield header["name"], _bytes(where, header, "value")

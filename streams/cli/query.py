@@ -3,17 +3,17 @@ answer."""
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StreamsError
-from headwater.streams.cli.options import add_broker, add_command, add_json, broker, count, moment
+from headwater.streams.cli.options import add_broker, add_command, add_json, count, moment
 from headwater.streams.cli.output import print_json, print_table, time_text
+from headwater.streams.cli.running import add_running, app_id, reaching
 
 if TYPE_CHECKING:
     from headwater.streams.cli.options import Commands
 
-__all__ = ["add", "add_running", "app_directory"]
+__all__ = ["add"]
 
 _KEYS = {"get": 1, "range": 2, "all": 0, "fetch": 1}
 
@@ -31,6 +31,8 @@ headwater query revenue users get ann
 headwater query revenue users range a c --json
 headwater query revenue revenue fetch Italy --from 1h    # its windows that started in the last hour
 headwater query revenue revenue all --limit 20
+headwater query revenue users get ann --broker kafka://host:9092      # of workers anywhere that --listen
+headwater query revenue users get ann --url http://host:8080 --stale
 """,
         "Rows are those of the last commit. Keys are written as text, numbers or JSON, as the store's keys are.",
     )
@@ -51,53 +53,19 @@ headwater query revenue revenue all --limit 20
     parser.add_argument("--end", type=moment, metavar="TIME", help="get: the session that ends then")
     parser.add_argument("--as-of", type=moment, metavar="TIME", help="get: the version that was valid then")
     parser.add_argument("--limit", type=count, default=1000, metavar="N", help="at most so many rows (1000)")
+    parser.add_argument("--stale", action="store_true", help="a copy may answer for a task that is on its way")
     add_broker(parser)
     add_json(parser)
 
 
-def add_running(parser: argparse.ArgumentParser, optional: bool = False) -> None:
-    """Declare what says which running application is meant."""
-    parser.add_argument(
-        "app",
-        nargs="?" if optional else None,
-        metavar="APP",
-        help="the application's id, or its file" + (" (default: all that run)" if optional else ""),
-    )
-    parser.add_argument("--state-dir", metavar="DIRECTORY", help="where it keeps its state, if it was told to")
-
-
-def app_directory(args: argparse.Namespace) -> Path:
-    """Return the directory under which applications keep their state."""
-    from headwater.streams.broker import log_directory
-
-    base = Path(args.state_dir) if args.state_dir else log_directory(broker(args))
-    return base / "apps"
-
-
-def app_id(app: str) -> str:
-    """Return the id of an application that is named by it, or by its file.
-
-    >>> app_id("revenue"), app_id("shop/revenue.py"), app_id("revenue.py:topology")
-    ('revenue', 'revenue', 'revenue')
-    """
-    file = app.rpartition(":")[0] or app
-    return Path(file).stem if file.endswith(".py") else app
-
-
 def _query(args: argparse.Namespace) -> int:
-    from headwater.streams.queries import Query, Stores
-    from headwater.streams.sockets import SOCKETS, ask_all, query
+    from headwater.streams.queries import Query
 
-    app = app_id(args.app)
-    directory = app_directory(args) / app
-    if args.store is None:
-        answers = list(ask_all(directory / SOCKETS, Stores()).values())
-        if not answers:
-            raise _nobody(app, directory)
-        return _list(answers[0], args.json)
-    found = query(directory / SOCKETS, _question(args, Query))
-    if found is None:
-        raise _nobody(app, directory)
+    with reaching(args) as look:
+        app = look()[app_id(args.app)]
+        if args.store is None:
+            return _list(app.stores(), args.json)
+        found = app.query(_question(args, Query), stale=args.stale)
     if args.json:
         print_json(found)
     elif found.rows:
@@ -107,20 +75,13 @@ def _query(args: argparse.Namespace) -> int:
         print(f"(there are more than {args.limit}: raise --limit)", file=sys.stderr)
     if found.missing and not args.json:
         print(f"(tasks {', '.join(found.missing)} are on their way to a worker: rows are missing)", file=sys.stderr)
+    for task, lag in {} if args.json else found.stale.items():
+        print(f"(the rows of task {task} are a copy's, {lag:,} records behind)", file=sys.stderr)
     if args.how == "get" and not found.rows:
         if not args.json:
             print(f"headwater: {args.store} has no row for {args.keys[0]}.", file=sys.stderr)
         return 1
     return 0
-
-
-def _nobody(app: str, directory: Path) -> StreamsError:
-    there = sorted(path.name for path in directory.parent.glob("*") if path.is_dir())
-    known = f" Applications there: {', '.join(there)}." if there and app not in there else ""
-    return StreamsError(
-        f"No worker of {app!r} is running on the state in {directory}: start it (headwater run), or correct the id or "
-        f"--broker.{known}"
-    )
 
 
 def _question(args: argparse.Namespace, query: Any) -> Any:

@@ -1,18 +1,23 @@
 """`headwater reset`: an application begins anew. It owns the options, the question whether that is meant, and what is
-told; what is deleted is decided in streams/reset.py."""
+told; what is deleted is decided in streams/reset.py, and for Spark in streams/spark/reset.py."""
 
 import argparse
 import sys
 from typing import TYPE_CHECKING
 
 from headwater.errors import StreamsError
-from headwater.streams.cli.options import add_broker, add_command, add_json, broker, count, moment
+from headwater.streams.cli.options import add_broker, add_command, add_json, add_on, broker, count, moment
 from headwater.streams.cli.output import print_json, print_table
 from headwater.streams.cli.run import add_application, application
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from headwater.dsl.config import Config
+    from headwater.dsl.topology import Topology
     from headwater.streams.cli.options import Commands
     from headwater.streams.reset import Reset
+    from headwater.streams.spark.reset import SparkReset
 
 __all__ = ["add"]
 
@@ -29,6 +34,7 @@ headwater reset revenue.py --dry-run
 headwater reset revenue.py                      # from where its sources say, the beginning unless they say otherwise
 headwater reset revenue.py --to-time 2h --yes   # only the records of the last two hours
 headwater reset revenue.py --to-latest --topic orders
+headwater reset revenue.py --on spark           # its query's checkpoint
 """,
         "Deletes its state, its internal topics and its offsets; its input and output topics stay as they are. Refused "
         "while\na worker is alive.",
@@ -53,24 +59,13 @@ headwater reset revenue.py --to-latest --topic orders
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_broker(parser)
     add_json(parser)
+    add_on(parser, "local (the default), or spark: delete the checkpoint of its query")
+    parser.add_argument("--checkpoint", metavar="DIR", help="with --on spark: the one its query was given")
 
 
 def _reset(args: argparse.Namespace) -> int:
-    from headwater.streams.reset import Target, open_reset
-
     topology, config = application(args)
-    target: Target = None
-    if args.to_earliest:
-        target = "earliest"
-    elif args.to_latest:
-        target = "latest"
-    elif args.to_offset is not None:
-        target = args.to_offset
-    elif args.to_time is not None:
-        target = args.to_time
-    if args.topics and target is None:
-        raise StreamsError("--topic says where --to-earliest, --to-latest, --to-offset or --to-time apply: give one.")
-    with open_reset(topology, config, broker(args), target, args.topics) as reset:
+    with _opened(args, topology, config) as reset:
         if not args.json:
             _show(config.app_id, reset)
         if args.dry_run:
@@ -99,7 +94,41 @@ def _reset(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(app_id: str, reset: "Reset") -> None:
+def _opened(
+    args: argparse.Namespace, topology: "Topology", config: "Config"
+) -> "AbstractContextManager[Reset | SparkReset]":
+    if args.on == "spark":
+        return _opened_on_spark(args, config)
+    from headwater.streams.reset import Target, open_reset
+
+    if args.checkpoint is not None:
+        raise StreamsError("--checkpoint: only with --on spark.")
+    target: Target = None
+    if args.to_earliest:
+        target = "earliest"
+    elif args.to_latest:
+        target = "latest"
+    elif args.to_offset is not None:
+        target = args.to_offset
+    elif args.to_time is not None:
+        target = args.to_time
+    if args.topics and target is None:
+        raise StreamsError("--topic says where --to-earliest, --to-latest, --to-offset or --to-time apply: give one.")
+    return open_reset(topology, config, broker(args), target, args.topics)
+
+
+def _opened_on_spark(args: argparse.Namespace, config: "Config") -> "AbstractContextManager[SparkReset]":
+    from headwater.streams.spark.reset import open_spark_reset
+
+    if args.to_earliest or args.to_latest or args.to_offset is not None or args.to_time is not None or args.topics:
+        raise StreamsError(
+            "--to-… and --topic are for --on local: a query on Spark begins where its sources say (reset=), the "
+            "beginning unless they say otherwise."
+        )
+    return open_spark_reset(config, broker(args), args.checkpoint)
+
+
+def _show(app_id: str, reset: "Reset | SparkReset") -> None:
     if not reset.state and not reset.topics:
         print(f"{app_id} has neither state nor internal topics.")
     for path in reset.state:

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,14 @@ from headwater.streams.cli.options import (
     trigger,
 )
 from headwater.streams.cli.output import print_json
+from headwater.streams.cli.settings import settings
 
 if TYPE_CHECKING:
     from headwater.dsl.config import Config
     from headwater.dsl.topology import Topology
     from headwater.streams.cli.options import Commands
 
-__all__ = ["add", "add_application", "application", "settings"]
+__all__ = ["add", "add_application", "application"]
 
 _REFRESH = 0.5
 
@@ -48,6 +49,9 @@ headwater run revenue.py --workers 4 --broker log:///var/lib/shop
 headwater run revenue.py:topology --app-id revenue-2 --at-least-once --commit-interval 1s
 headwater run revenue.py --set on_processing_error=dead-letter --set dead_letters=revenue-errors
 headwater run revenue.py --set commit.interval.ms=200   # Kafka Streams' own names
+headwater run revenue.py --bootstrap-server host:9092   # against Kafka: start as many as you like, anywhere
+headwater run revenue.py --broker kafka://host:9092 --standbys 1 --listen 127.0.0.1:8080 --instance-id worker-1
+headwater run revenue.py --broker kafka://host:9093 --set security.protocol=SSL --set ssl.ca.location=ca.pem
 headwater run revenue.py --on spark                     # as a Structured Streaming query on all cores
 headwater run revenue.py --on spark --trigger available-now
 headwater run revenue.py --on spark --master spark://host:7077 --checkpoint hdfs:///checkpoints/revenue \\
@@ -60,6 +64,18 @@ headwater run revenue.py --on spark --master spark://host:7077 --checkpoint hdfs
     parser.add_argument("-v", "--verbose", action="store_true", help="tell of tasks that start and stop, and of Spark")
     add_broker(parser)
     add_json(parser, "print the summary as JSON, for scripts")
+    kafka = parser.add_argument_group("with Kafka, on --on local")
+    kafka.add_argument(
+        "--standbys", type=count, metavar="N", help="so many other workers keep a copy of each task's state (0)"
+    )
+    kafka.add_argument(
+        "--instance-id",
+        metavar="NAME",
+        help="this worker's own name: back under it in time, it has its tasks again without a rebalance",
+    )
+    kafka.add_argument(
+        "--listen", metavar="HOST:PORT", help="answer questions over HTTP there (`headwater query`, metrics, health)"
+    )
     add_on(parser, "local (the default), or spark: as a Structured Streaming query")
     spark = parser.add_argument_group("with --on spark")
     spark.add_argument(
@@ -102,13 +118,6 @@ def add_application(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--commit-interval", type=duration, metavar="TIME", help="such as 100ms (the default) or 1s; 30s at least once"
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any other setting of Config, or of Kafka Streams by its own name; may be repeated",
-    )
 
 
 # ---- settings ----------------------------------------------------------------------------------------------------
@@ -119,78 +128,28 @@ def application(args: argparse.Namespace) -> "tuple[Topology, Config]":
     from headwater.streams.cli.app_file import load_app
 
     topology, stem = load_app(args.app)
-    given: dict[str, Any] = {"app_id": args.app_id or stem}
+    given: dict[str, Any] = {}
     if args.at_least_once:
         given["exactly_once"] = False
     if args.commit_interval is not None:
         given["commit_interval"] = args.commit_interval
-    return topology, settings(args.set, given)
-
-
-def settings(pairs: Iterable[str], given: dict[str, Any]) -> "Config":
-    """Return the settings that KEY=VALUE pairs and those `given` besides, which win, ask for.
-
-    >>> settings(["cache_bytes=1000", "max.task.idle.ms=50"], {"app_id": "a"}).cache_bytes
-    1000
-    """
-    from dataclasses import fields, replace
-
-    from headwater.dsl.config import Config
-
-    own: dict[str, Any] = {}
-    kafka: dict[str, str] = {}
-    known = {field.name: field for field in fields(Config)}
-    for pair in pairs:
-        name, separator, text = pair.partition("=")
-        if not separator:
-            raise StreamsError(f"--set {pair}: write --set {pair}=VALUE.")
-        if "." in name:
-            kafka[name] = text
-        elif name not in known or name == "unmapped":
-            names = ", ".join(sorted(set(known) - {"unmapped"}))
-            raise StreamsError(f"--set {pair}: there is no setting {name!r}, only {names}, and Kafka Streams' own.")
-        else:
-            own[name] = _setting(name, text)
-    try:
-        config = Config.from_kafka(kafka)
-        if config.unmapped:
-            raise StreamsError(f"--set: Headwater has no counterpart of {', '.join(config.unmapped)}: leave it out.")
-        return replace(config, **own | given)
-    except TopologyError as error:
-        raise StreamsError("; ".join(error.faults)) from error
-
-
-def _setting(name: str, text: str) -> Any:
-    if name in ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle"):
-        if text == "none":
-            return None
-        try:
-            return duration(text)
-        except argparse.ArgumentTypeError as error:
-            raise StreamsError(f"--set {name}: {error}.") from None
-    if name == "cache_bytes":
-        from headwater.streams.cli.options import size
-
-        try:
-            return size(text)
-        except argparse.ArgumentTypeError as error:
-            raise StreamsError(f"--set {name}: {error}.") from None
-    if name in ("exactly_once", "optimize") and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    return set(text.split(",")) if name == "optimize" else text
+    # A reset has only the first of them.
+    for name in ("app_id", "instance_id", "standbys", "listen"):
+        if getattr(args, name, None) is not None:
+            given[name] = getattr(args, name)
+    return topology, settings(args, given, stem)
 
 
 # ---- running -----------------------------------------------------------------------------------------------------
 
 
 def _run(args: argparse.Namespace) -> int:
-    from headwater.streams.run import spark_directory, state_directory
+    from headwater.streams.run import state_directory
 
     _check_engine(args)
     topology, config = application(args)
     address = broker(args)
-    where = spark_directory if args.on == "spark" else state_directory
-    directory = where(config, address).absolute()
+    directory = state_directory(config, address).absolute()
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
     began = time.monotonic()
     try:
@@ -216,10 +175,15 @@ def _check_engine(args: argparse.Namespace) -> None:
             raise StreamsError("--workers is for --on local: on Spark say how many cores with --master 'local[N]'.")
         if args.commit_interval is not None:
             raise StreamsError("--commit-interval is for --on local: on Spark every batch is a commit; see --trigger.")
+        names = ("standbys", "instance-id", "listen")
+        if given := [f"--{name}" for name in names if getattr(args, name.replace("-", "_")) is not None]:
+            raise StreamsError(f"{', '.join(given)}: only with --on local.")
     else:
         given = [f"--{name}" for name in ("master", "checkpoint", "trigger", "conf") if getattr(args, name)]
         if given:
             raise StreamsError(f"{', '.join(given)}: only with --on spark.")
+        if args.instance_id is not None and (args.workers or 1) > 1:
+            raise StreamsError("--instance-id names one worker: start each by itself, without --workers.")
 
 
 class _Stop:
@@ -364,6 +328,9 @@ def line(workers: list[dict[str, Any]]) -> str:
 
     >>> line([{"state": "running", "tasks": {"0_0": {}}, "records-total": 1200, "records-rate": 99.6, "lag": 3}])
     'running · 1 task · 1,200 records · 100/s · lag 3'
+    >>> restoring = {"restoring": {"0_1": 3000}, "restored-records-rate": 500.0}
+    >>> line([{"state": "running", "tasks": {}, "records-total": 0, "records-rate": 0, "lag": 0, **restoring}])
+    'running · 0 tasks · 0 records · 0/s · lag 0 · restoring 1 task: 3,000 records left, 500/s, 6 s to go'
     >>> line([{"state": "running", "engine": "spark", "batches-total": 7, "records-total": 900, "commit-ms": 412.3}])
     'running on spark · 7 batches of 412 ms · 900 records · 0/s · 0 state rows · lag 0'
     """
@@ -378,7 +345,18 @@ def line(workers: list[dict[str, Any]]) -> str:
     parts.append(f"{_sum(workers, 'records-total'):,.0f} records")
     parts.append(f"{_sum(workers, 'records-rate'):,.0f}/s")
     parts.append(f"lag {_sum(workers, 'lag'):,.0f}")
-    return " · ".join(parts + _lost(workers))
+    return " · ".join(parts + _restoring(workers) + _lost(workers))
+
+
+def _restoring(workers: list[dict[str, Any]]) -> list[str]:
+    """How much state is yet to be fetched from changelogs, at which rate and for how long, if any."""
+    left = [count for worker in workers for count in worker.get("restoring", {}).values()]
+    if not left:
+        return []
+    rate = _sum(workers, "restored-records-rate")
+    tasks = "1 task" if len(left) == 1 else f"{len(left)} tasks"
+    to_go = f", {sum(left) / rate:,.0f} s to go" if rate else ""
+    return [f"restoring {tasks}: {sum(left):,} records left, {rate:,.0f}/s{to_go}"]
 
 
 def _spark_line(workers: list[dict[str, Any]]) -> str:

@@ -5,18 +5,20 @@ import argparse
 import sys
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StreamsError
 from headwater.streams.cli.options import add_broker, add_command, add_json
 from headwater.streams.cli.output import print_json, size_text
-from headwater.streams.cli.query import add_running, app_directory, app_id
+from headwater.streams.cli.running import add_running, app_id, place, reaching
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
     from headwater.streams.cli.options import Commands
+    from headwater.streams.cli.running import Reached
 
 __all__ = ["add", "view"]
 
@@ -37,6 +39,8 @@ headwater top
 headwater top revenue --interval 0.5
 headwater top revenue --steps --once
 headwater top revenue --json | jq '.revenue[].lag'
+headwater top --broker kafka://host:9092                 # workers anywhere that --listen
+headwater top --url http://host:8080
 """,
         "Rates and latencies are those of the last ten seconds; latency runs from a record's timestamp to the commit.",
     )
@@ -49,26 +53,29 @@ headwater top revenue --json | jq '.revenue[].lag'
 
 
 def _top(args: argparse.Namespace) -> int:
-    apps = _look(args)
-    if not apps:
-        which = "No application is" if args.app is None else f"No worker of {app_id(args.app)!r} is"
-        raise StreamsError(
-            f"{which} running on the state in {app_directory(args).absolute()}: start it (headwater run), or correct "
-            "the id or --broker."
-        )
-    if args.json:
-        print_json(apps)
-        return 0
-    from rich.console import Console
+    with reaching(args) as look:
+        apps = _counted(look)
+        if not apps:
+            which = "No application is" if args.app is None else f"No worker of {app_id(args.app)!r} is"
+            raise StreamsError(f"{which} running {place(args)}, or correct the id or --broker.")
+        if args.json:
+            print_json(apps)
+            return 0
+        from rich.console import Console
 
-    history: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_LOOKS_BACK))
-    if args.once or not sys.stdout.isatty():
-        Console(width=None if sys.stdout.isatty() else 120).print(view(apps, history, steps=args.steps))
-        return 0
-    return _watch(args, apps, history)
+        history: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_LOOKS_BACK))
+        if args.once or not sys.stdout.isatty():
+            Console(width=None if sys.stdout.isatty() else 120).print(view(apps, history, steps=args.steps))
+            return 0
+        return _watch(args, look, apps, history)
 
 
-def _watch(args: argparse.Namespace, apps: dict[str, list[dict[str, Any]]], history: dict[str, deque[float]]) -> int:
+def _watch(
+    args: argparse.Namespace,
+    look: Callable[[], "dict[str, Reached]"],
+    apps: dict[str, list[dict[str, Any]]],
+    history: dict[str, deque[float]],
+) -> int:
     from rich.live import Live
 
     with Live(screen=True, auto_refresh=False) as live:
@@ -76,19 +83,14 @@ def _watch(args: argparse.Namespace, apps: dict[str, list[dict[str, Any]]], hist
             while True:
                 live.update(view(apps, history, steps=args.steps, hint="Ctrl-C ends it"), refresh=True)
                 time.sleep(args.interval)
-                apps = _look(args)
+                apps = _counted(look)
         except KeyboardInterrupt:
             return 0
 
 
-def _look(args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+def _counted(look: Callable[[], "dict[str, Reached]"]) -> dict[str, list[dict[str, Any]]]:
     """What the workers of each application say; none of it if nobody runs."""
-    from headwater.streams.queries import Metrics
-    from headwater.streams.sockets import SOCKETS, ask_all
-
-    base = app_directory(args)
-    names = [path.name for path in sorted(base.glob("*"))] if args.app is None else [app_id(args.app)]
-    found = {name: list(ask_all(base / name / SOCKETS, Metrics()).values()) for name in names}
+    found = {name: app.metrics() for name, app in look().items()}
     return {name: workers for name, workers in found.items() if workers}
 
 
@@ -265,5 +267,3 @@ def _milliseconds(number: float | None) -> str:
 
 def _sum(workers: list[dict[str, Any]], name: str) -> float:
     return sum(worker.get(name) or 0 for worker in workers)
-
-

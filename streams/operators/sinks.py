@@ -1,5 +1,5 @@
-"""Sinks: the end of a record's way through a task. It owns encoding and the choice of a topic and, where it is not left
-to the key, of a partition; the bytes leave with the commit.
+"""Sinks: the end of a record's way through a task. It owns encoding, which records are too large, and the
+choice of a topic and, where it is not left to the key, of a partition; the bytes leave with the commit.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def write_records(sink: Sink, site: Site) -> Step:
     append, unwritten = site.context.outputs.append, site.unwritten
     encode_key, encode_value = sink.key.encoder(), sink.value.encoder()
     encode = _careful_encoder(sink.key, sink.value)
+    largest = site.largest(topic)
 
     def write(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
@@ -44,9 +45,12 @@ def write_records(sink: Sink, site: Site) -> Step:
                 timestamp,
                 headers,
             )
+            if largest is not None:
+                _check_size(topic, data[2], data[3], headers, largest)
         except Exception:
             try:
                 key_bytes, value_bytes = encode(key, value)
+                _check_size(topic, key_bytes, value_bytes, headers, largest)
             except Exception as error:
                 unwritten(error, key, value, timestamp, headers)
                 return
@@ -59,6 +63,7 @@ def write_records(sink: Sink, site: Site) -> Step:
 def _to_partitions(sink: Sink, topic: str, site: Site, choose: Chooser) -> Step:
     append, unwritten, fault = site.context.outputs.append, site.unwritten, site.fault
     encode = _careful_encoder(sink.key, sink.value)
+    largest = site.largest(topic)
 
     def write(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
@@ -68,6 +73,7 @@ def _to_partitions(sink: Sink, topic: str, site: Site, choose: Chooser) -> Step:
             return
         try:
             key_bytes, value_bytes = encode(key, value)
+            _check_size(topic, key_bytes, value_bytes, headers, largest)
         except Exception as error:
             unwritten(error, key, value, timestamp, headers)
             return
@@ -93,12 +99,21 @@ def _to_named_topics(sink: Sink, name: Callable[..., str], site: Site, choose: C
             return
         try:
             key_bytes, value_bytes = encode(key, value)
+            _check_size(topic, key_bytes, value_bytes, headers, site.largest(topic))
         except Exception as error:
             unwritten(error, key, value, timestamp, headers)
             return
         append((topic, partition, key_bytes, value_bytes, timestamp, headers))
 
     return write
+
+
+def _check_size(topic: str, key: bytes | None, value: bytes | None, headers: Headers, largest: int | None) -> None:
+    size = len(key or b"") + len(value or b"")
+    if headers:
+        size += sum(len(name.encode()) + len(content or b"") for name, content in headers)
+    if largest is not None and size > largest:
+        raise StreamsError(f"a record of {size:,} bytes is larger than the topic {topic!r} takes, {largest:,}")
 
 
 def _careful_encoder(key_serde: Serde, value_serde: Serde) -> Callable[[Any, Any], tuple[bytes | None, bytes | None]]:

@@ -1,16 +1,24 @@
 """The command line in this process: a log of its own in a directory of its own, and what a command gave."""
 
+import argparse
 import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from headwater.dsl.config import Config
+from headwater.streams.broker import is_kafka
 from headwater.streams.cli import main
+from headwater.streams.cli.settings import settings as merged_settings
+from tests.brokers import empty_broker
+
+# What of the environment would reach a command.
+OURS = ("HEADWATER_BROKER", "HEADWATER_KAFKA_")
 
 
 class Result(NamedTuple):
@@ -31,6 +39,12 @@ class Result(NamedTuple):
         return self.text.splitlines()
 
 
+def settings(pairs: list[str], given: dict[str, Any], **options: Any) -> Config:
+    """The settings that `--set` pairs ask for, and other options of the same kind."""
+    options = {"set": pairs, "config": None, "broker": None, "bootstrap_server": None} | options
+    return merged_settings(argparse.Namespace(**options), given)
+
+
 Command = Callable[..., Result]
 
 
@@ -38,13 +52,24 @@ Command = Callable[..., Result]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current directory, with nothing in the environment."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HEADWATER_BROKER", raising=False)
+    for name in os.environ:
+        if name.startswith(OURS):
+            monkeypatch.delenv(name)
     return tmp_path
 
 
 @pytest.fixture
+def broker(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The broker that commands use unless they are told otherwise: the log in the folder, or Kafka."""
+    for address in empty_broker(request, folder / ".headwater"):
+        if is_kafka(address):
+            monkeypatch.setenv("HEADWATER_BROKER", address)
+        yield address
+
+
+@pytest.fixture
 def headwater(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    broker: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Command:
     """Run a command: `headwater("topics", "list", stdin=b"…")`."""
 
@@ -59,5 +84,5 @@ def headwater(
 
 
 def in_environment(**more: str) -> dict[str, str]:
-    """The environment of a process of our own, without the caller's broker."""
-    return {name: text for name, text in os.environ.items() if name != "HEADWATER_BROKER"} | more
+    """The environment of a process of our own, without the caller's broker and settings."""
+    return {name: text for name, text in os.environ.items() if not name.startswith(OURS)} | more

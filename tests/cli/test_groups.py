@@ -1,11 +1,11 @@
 """`headwater groups`."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from headwater.streams.consumer import Consumer
+from tests.brokers import BOTH
 from tests.cli.conftest import Command
 
 
@@ -35,8 +35,8 @@ def test_groups_are_listed_and_described(kitchen: Command) -> None:
     }  # fmt: skip
 
 
-def test_live_members_are_shown_and_keep_their_offsets(kitchen: Command, folder: Path) -> None:
-    with Consumer(f"log://{folder}/.headwater", "orders", group="kitchen", commit_interval=timedelta(0)) as consumer:
+def test_live_members_are_shown_and_keep_their_offsets(kitchen: Command, broker: str) -> None:
+    with Consumer(broker, "orders", group="kitchen", commit_interval=timedelta(0)) as consumer:
         lines = kitchen("groups", "describe", "kitchen").lines
         assert lines[0] == "kitchen"
         assert lines[2] == f"{consumer.member}  orders-0, orders-1"
@@ -82,6 +82,7 @@ def test_a_reset_is_shown_as_a_table(kitchen: Command) -> None:
     ]
 
 
+@BOTH
 def test_what_is_not_there(kitchen: Command) -> None:
     for words, message in [
         (["describe", "office"], "There is no group 'office'"),
@@ -95,6 +96,7 @@ def test_what_is_not_there(kitchen: Command) -> None:
         assert message in result.err
 
 
+@BOTH
 def test_a_group_is_deleted(kitchen: Command) -> None:
     assert kitchen("groups", "delete", "kitchen").text == "kitchen is deleted\n"
     assert kitchen("groups", "list", "--json").json == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.state.log import Log
+from tests.brokers import BOTH
 from tests.cli.conftest import Command
 
 
@@ -103,3 +104,29 @@ def test_unknown_topics(orders: Command) -> None:
         result = orders("log", *words)
         assert (result.code, result.out) == (1, b""), words
         assert "There is no topic 'nowhere'" in result.err or "no 7" in result.err
+
+
+@BOTH
+def test_topics_go_out_and_come_back(headwater: Command, folder: Path) -> None:
+    headwater("topics", "create", "orders", "--partitions", "2")
+    headwater("produce", "orders", "--key-separator", ":", "--timestamp", "5000", stdin=b"a:1\nb:\xff\nc:3\n")
+    for file in ("orders.jsonl", "orders.parquet"):
+        out = headwater("log", "export", "orders", "--to", file)
+        assert (out.code, out.lines) == (0, [f"orders: 3 records moved to {file}"]), out.err
+        back = headwater("log", "import", file, "--topic", f"from-{file}", "--json")
+        assert back.json["records"] == {f"from-{file}": 3}
+        assert back.json["offsets-kept"] is True
+        again = headwater("log", "import", file, "--topic", f"from-{file}")
+        assert "(the records have new offsets there" in again.text
+        assert "is there already" in headwater("log", "export", "orders", "--to", file).err
+        assert headwater("log", "export", "orders", "--to", file, "--replace").code == 0
+    lines = headwater("log", "export", "orders", "--to", "-").out
+    assert sorted(lines.splitlines()) == sorted(headwater("consume", "orders", "--json").out.splitlines())
+    assert headwater("log", "import", "-", "--topic", "copy", "--partitions", "2", stdin=lines).code == 0
+    copied = lines.decode().replace('"orders"', '"copy"').splitlines()
+    assert sorted(headwater("consume", "copy", "--json").lines) == sorted(copied)
+    assert headwater("log", "export", "orders", "--to", "log://backup").lines == ["orders: 3 records moved to log://backup"]
+    assert (folder / "backup" / "topics" / "orders").is_dir()
+    headwater("topics", "create", "empty")
+    assert headwater("log", "export", "empty", "--to", "empty.parquet").lines == ["There was nothing to move."]
+    assert headwater("log", "import", "empty.parquet", "--topic", "x").lines == ["There was nothing to move."]

@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from headwater.streams.http.server import listening
 from tests.cli.conftest import Command
 from tests.cli.services import fill, running, write
+from tests.streams.apps import Place, until
+from tests.streams.asking import Known, Peer
+from tests.streams.test_http_places import KEYS, copied, tasks_of
 
 
 def test_rows_of_a_running_application(folder: Path, headwater: Command) -> None:
@@ -66,3 +70,49 @@ def test_nobody_runs(folder: Path, headwater: Command, words: list[str]) -> None
     assert found.code == 1
     assert "No worker of 'words' is running on the state in" in found.err
     assert "Applications there: another." in found.err
+
+
+def test_a_worker_at_an_address(folder: Path, headwater: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(folder / "elsewhere", partitions=2)
+    place.send("tea", "milk", "tea")
+    with place.app() as app, listening(app, "127.0.0.1:0", app_id="app", token="sesame") as url:
+        app.wait_idle()
+        assert "this needs the token" in headwater("query", "app", "--url", url).err
+        monkeypatch.setenv("HEADWATER_TOKEN", "sesame")
+        assert [store["name"] for store in headwater("query", "app", "--url", url, "--json").json] == ["counts"]
+        found = headwater("query", "app.py", "counts", "get", "tea", "--url", url)
+        assert (found.code, found.lines[1].split()[:2]) == (0, ["tea", "2"])
+        found = headwater("query", "app", "counts", "--url", url, "--json", "--stale")
+        assert [row["key"] for row in found.json["rows"]] == ["milk", "tea"]
+        assert headwater("query", "app", "counts", "get", "coffee", "--url", url).code == 1
+        assert "no store 'nothing'" in headwater("query", "app", "nothing", "--url", url).err
+        assert "is a worker of 'app', not of 'shop'" in headwater("query", "shop", "--url", url).err
+        assert "is no worker's address" in headwater("query", "app", "--url", "127.0.0.1:1").err
+        (worker,) = headwater("top", "--url", url, "--json").json["app"]
+        assert worker["records-total"] == 3
+        assert "2 of 2 tasks" in headwater("top", "app", "--url", url, "--once").text
+    gone = headwater("query", "app", "--url", url)
+    assert (gone.code, gone.text) == (1, "")
+    assert f"No worker answers at {url}" in gone.err
+    assert f"No worker of 'app' is running at {url}" in headwater("top", "app", "--url", url).err
+
+
+def test_rows_of_a_copy_are_marked(folder: Path, headwater: Command) -> None:
+    place = Place(folder / "elsewhere", partitions=2)
+    place.send(*KEYS)
+    known = Known("one", [Peer("one")])
+    with place.app() as first, place.app() as second:
+        until(lambda: len(tasks_of(first)) == len(tasks_of(second)) == 1)
+        first.wait_idle()
+        second.wait_idle()
+        (lost,) = tasks_of(second)
+        copies = copied(second, 1200)
+        first.look(lambda worker: setattr(worker._connection, "standbys", copies))
+        with listening(first, "127.0.0.1:0", app_id="app", places=lambda: known) as url:
+            known.peers[0] = Peer("one", url, tasks_of(first), {lost: 1200})
+            fresh = headwater("query", "app", "counts", "--url", url)
+            assert f"(tasks {lost} are on their way to a worker: rows are missing)" in fresh.err
+            stale = headwater("query", "app", "counts", "--url", url, "--stale")
+            assert [line.split()[0] for line in stale.lines[1:]] == KEYS
+            assert stale.err == f"(the rows of task {lost} are a copy's, 1,200 records behind)\n"
+            assert headwater("query", "app", "counts", "--url", url, "--stale", "--json").json["stale"] == {lost: 1200}

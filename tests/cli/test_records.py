@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers import BOTH
 from tests.cli.conftest import Command
 
 
@@ -17,12 +18,14 @@ def orders(headwater: Command) -> Command:
     return headwater
 
 
+@BOTH
 def test_lines_in_lines_out(orders: Command) -> None:
     result = orders("produce", "orders", "--partition", "0", stdin="tea\nmañana\n\n日本\r\nlast".encode())
     assert (result.code, result.out, result.err) == (0, b"", "")
     assert orders("consume", "orders").text == "tea\nmañana\n\n日本\nlast\n"
 
 
+@BOTH
 def test_binary_values_come_out_as_they_went_in(orders: Command) -> None:
     blob = bytes(set(range(256)) - {10, 13})
     orders("produce", "orders", stdin=blob + b"\n")
@@ -32,12 +35,14 @@ def test_binary_values_come_out_as_they_went_in(orders: Command) -> None:
     assert "value" not in record
 
 
+@BOTH
 def test_nothing_in_nothing_out(orders: Command) -> None:
     assert orders("produce", "orders", "--json").json == {"topic": "orders", "records": 0}
     result = orders("consume", "orders")
     assert (result.code, result.out, result.err) == (0, b"", "")
 
 
+@BOTH
 def test_keys_headers_and_times_in_the_manner_of_kafkas_console(orders: Command) -> None:
     orders(
         "produce", "orders", "--key-separator", r"\t", "--null-marker", "NULL", "--timestamp", "5000",
@@ -54,6 +59,7 @@ def test_keys_headers_and_times_in_the_manner_of_kafkas_console(orders: Command)
     assert orders("consume", "bare", "--print-headers", "--print-key").text == "NO_HEADERS\tnull\tx\n"
 
 
+@BOTH
 def test_a_line_without_a_separator_is_named(orders: Command) -> None:
     result = orders("produce", "orders", "--key-separator", ":", stdin=b"a:1\nb\nc:3\n")
     assert result.code == 1
@@ -75,6 +81,7 @@ def test_files_in_turn_and_as_a_whole(orders: Command, folder: Path) -> None:
     assert orders("produce", "orders", str(folder)).err == f"headwater: Cannot read {folder}: Is a directory.\n"
 
 
+@BOTH
 def test_json_lines_carry_every_part(orders: Command) -> None:
     given = [
         {"key": "ann", "value": "tea", "headers": {"a": "ü", "b": None}, "timestamp": 7, "partition": 1},
@@ -130,6 +137,7 @@ def test_a_bad_json_line_is_named(orders: Command, line: bytes, message: str) ->
     assert orders("consume", "orders").text == "before\n"
 
 
+@BOTH
 def test_unknown_places(orders: Command) -> None:
     for words, message in [
         (["produce", "nowhere"], "There is no topic 'nowhere'"),
@@ -137,7 +145,7 @@ def test_unknown_places(orders: Command) -> None:
         (["consume", "nowhere"], "There is no topic 'nowhere'"),
         (["consume", "orders", "nowhere"], "There is no topic 'nowhere'"),
         (["consume", "orders", "--partition", "2"], "has the partitions 0 to 1 and no 2"),
-        (["consume", "orders", "--offset", "1"], "orders-0 has no offset 1"),
+        (["consume", "orders", "--offset", "1"], "-0 has no offset 1"),
     ]:
         result = orders(*words, stdin=b"x\n")
         assert (result.code, result.out) == (1, b""), words
@@ -169,6 +177,7 @@ def test_where_to_begin_and_when_to_end(headwater: Command) -> None:
     assert 0.3 <= time.monotonic() - start < 5
 
 
+@BOTH
 def test_a_group_goes_on_where_it_was(headwater: Command) -> None:
     headwater("topics", "create", "orders")
     headwater("produce", "orders", stdin=b"0\n1\n2\n3\n")
@@ -176,3 +185,46 @@ def test_a_group_goes_on_where_it_was(headwater: Command) -> None:
     assert headwater("consume", "orders", "--group", "kitchen").text == "3\n"
     assert headwater("consume", "orders", "--group", "kitchen").text == ""
     assert headwater("consume", "orders", "--group", "other", "--offset", "2").text == "2\n3\n"
+
+
+@BOTH
+def test_the_words_of_kafkas_consoles(headwater: Command) -> None:
+    created = headwater("topics", "--create", "--topic", "orders", "--partitions", "1", "--replication-factor", "1")
+    assert created.code == 0, created.err
+    keyed = ["--property", "parse.key=true", "--property", "key.separator=-", "--property", "null.marker=NULL"]
+    assert headwater("produce", "--topic", "orders", *keyed, stdin=b"ann-tea-pot\nbob-NULL\n").err == ""
+    assert headwater("produce", "--topic=orders", "--reader-property", "parse.key=true", stdin=b"c\tx\n").err == ""
+    read = ["consume", "--topic", "orders", "--from-beginning"]
+    prints = [f"--property=print.{part}=true" for part in ("key", "partition", "offset", "headers")]
+    assert headwater(*read, *prints, "--property", "key.separator=|").lines == [
+        "Partition:0|Offset:0|NO_HEADERS|ann|tea-pot",
+        "Partition:0|Offset:1|NO_HEADERS|bob|null",
+        "Partition:0|Offset:2|NO_HEADERS|c|x",
+    ]
+    assert headwater(*read, "--max-messages", "1", "--formatter-property", "print.value=false").lines == [""]
+    assert headwater("consume", "--topic", "orders", "--partition", "0", "--offset", "2").lines == ["x"]
+    assert (
+        headwater("consume", "--topic", "orders", "--offset", "earliest", "--timeout-ms", "100").lines[0] == "tea-pot"
+    )
+    wrong = headwater(*read, "--property", "print.keys=true")
+    assert "--property print.keys=true: write print.timestamp=…, print.partition=…" in wrong.err
+    assert [info["name"] for info in headwater("topics", "--list", "--json").json] == ["orders"]
+    assert headwater("topics", "--describe", "--topic", "orders").lines[0] == "orders"
+    assert headwater("topics", "--alter", "--topic", "orders", "--partitions", "2").code == 0
+    assert headwater("topics", "--delete", "--topic", "orders").lines == ["orders is deleted"]
+
+
+@BOTH
+def test_the_words_of_kafka_consumer_groups(headwater: Command) -> None:
+    headwater("topics", "create", "orders")
+    headwater("produce", "orders", stdin=b"0\n1\n2\n")
+    headwater("consume", "orders", "--group", "kitchen")
+    assert headwater("groups", "--list", "--json").json == [{"group": "kitchen", "members": 0, "lag": 0}]
+    reset = ["groups", "--reset-offsets", "--group", "kitchen", "--topic", "orders:0", "--to-offset", "1", "--json"]
+    changes = [{"topic": "orders", "partition": 0, "before": 3, "after": 1}]
+    # Theirs changes nothing unless it is told to.
+    assert headwater(*reset).json == headwater(*reset).json == changes
+    assert headwater(*reset, "--execute").json == changes
+    (described,) = headwater("groups", "--describe", "--group", "kitchen", "--json").json
+    assert [at["lag"] for at in described["offsets"]] == [2]
+    assert headwater("groups", "--delete", "--group", "kitchen").lines == ["kitchen is deleted"]

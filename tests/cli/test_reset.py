@@ -10,10 +10,9 @@ import pytest
 
 from headwater import Admin, Consumer
 from headwater.streams.cli.app_file import load_app
-from headwater.streams.cli.run import settings
 from headwater.streams.reset import open_reset
 from headwater.streams.run import open_app
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, settings
 from tests.cli.services import fill, running, write
 
 APP = """

@@ -15,8 +15,8 @@ import pytest
 
 from headwater import Config, StreamsError
 from headwater.state.rocks import RocksBackend
-from headwater.streams.cli.run import line, settings
-from tests.cli.conftest import Command
+from headwater.streams.cli.run import line
+from tests.cli.conftest import Command, settings
 from tests.cli.services import APP, fill, records, running, service, stop, write
 from tests.streams.apps import until
 
@@ -205,7 +205,6 @@ def test_a_step_that_raises_ends_it_and_says_where(folder: Path) -> None:
         (["--set", "on_processing_error=dead-letter"], "needs a topic: give dead_letters="),
         (["--app-id", "a/b"], "app_id must be letters"),
         (["--workers", "0"], "--workers must be at least 1"),
-        (["--broker", "kafka://localhost:9092"], "only the embedded log is"),
     ],
 )
 def test_settings_that_are_wrong(folder: Path, headwater: Command, options: list[str], told: str) -> None:

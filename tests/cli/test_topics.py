@@ -106,10 +106,13 @@ def test_the_broker_is_the_options_or_the_environments(
     assert [info["name"] for info in headwater("topics", "list", "--json").json] == ["a"]
 
 
-def test_kafka_is_not_there_yet(headwater: Command) -> None:
-    result = headwater("topics", "list", "--broker", "kafka://localhost:9092")
-    assert result.code == 1
-    assert "Kafka is not there yet, only the embedded log is: write log://<directory>" in result.err
+def test_a_cluster_that_is_not_there_is_told_of_soon(headwater: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.streams.kafka.questions._PATIENCE", 0.1)
+    for words in (["--broker", "kafka://127.0.0.1:1"], ["--bootstrap-server", "127.0.0.1:1"]):
+        result = headwater("topics", "list", *words)
+        assert result.code == 1
+        assert "Kafka at 127.0.0.1:1 cannot say which topics it has" in result.err
+        assert "start it, or correct the address" in result.err
 
 
 def test_a_topics_life(headwater: Command) -> None:

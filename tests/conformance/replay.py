@@ -180,23 +180,26 @@ def check(trace: Trace, replayed: Replay, on: str) -> None:
         raise AssertionError(f"{trace.name} on {on}: " + "\n".join(faults))
 
 
-def check_in_all(trace: Trace, observed: Sequence[Observed], contents: Contents, on: str) -> None:
-    """Fail where what some batches of steps brought in all differs from the trace, keys apart."""
+def check_batches(
+    trace: Trace, batches: Sequence[Sequence[Step]], observed: Sequence[Observed], contents: Contents, on: str
+) -> None:
+    """Fail where what a batch of steps brought differs from what the trace has for them, keys apart."""
     __tracebackhide__ = True
-    assert not [batch.error for batch in observed if batch.error], f"{trace.name} on {on}: {observed}"
-    got = Observed(
-        [record for batch in observed for record in batch.out],
-        [effect for batch in observed for effect in batch.effects],
-        sum(batch.dropped for batch in observed),
-    )
     faults = []
-    expected_out = _by_key(record for step in trace.steps for record in step["out"])
-    if _by_key(got.out) != expected_out:
-        faults.append(_differs("out", list(expected_out.items()), list(_by_key(got.out).items())))
-    expected_effects = [effect for step in trace.steps for effect in step.get("effects", [])]
-    if got.effects != expected_effects:
-        faults.append(_differs("effects", expected_effects, got.effects))
-    faults += end_faults(trace, Replay([got], contents, ""))
+    for number, (steps, got) in enumerate(zip(batches, observed, strict=True)):
+        where = f"batch {number} of {len(batches)} (from 0), {', '.join(map(_input, steps))}"
+        if got.error:
+            faults.append(f"{where}: {got.error}")
+        expected_out = _by_key(record for step in steps for record in step["out"])
+        if _by_key(got.out) != expected_out:
+            faults.append(_differs(f"{where}: out", list(expected_out.items()), list(_by_key(got.out).items())))
+        expected_effects = [effect for step in steps for effect in step.get("effects", [])]
+        if got.effects != expected_effects:
+            faults.append(_differs(f"{where}: effects", expected_effects, got.effects))
+        dropped = sum(step.get("dropped", 0) for step in steps)
+        if got.dropped != dropped and not trace.drops_are_advice:
+            faults.append(_differs(f"{where}: dropped", dropped, got.dropped))
+    faults += end_faults(trace, Replay(list(observed), contents, ""))
     if faults:
         raise AssertionError(f"{trace.name} on {on}: " + "\n".join(faults))
 
@@ -292,6 +295,16 @@ def input_headers(given: dict[str, Any]) -> tuple[tuple[str, bytes | None], ...]
 def raw_value(given: dict[str, Any]) -> bytes | None:
     """Read the raw bytes of a step's input, None where it has a typed value."""
     return base64.b64decode(given["value_base64"]) if "value_base64" in given else None
+
+
+def encoded(trace: Trace, given: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
+    """Return key and value of a step's input as bytes."""
+    key_serde, value_serde = trace.serdes(given["topic"])
+    key = None if given["key"] is None else key_serde.encode(given["key"])
+    value = raw_value(given)
+    if value is None and given["value"] is not None:
+        value = value_serde.encode(given["value"])
+    return key, value
 
 
 def row_order(row: Sequence[Any]) -> tuple[Any, ...]:

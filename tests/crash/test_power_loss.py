@@ -12,7 +12,7 @@ from random import Random
 
 from headwater.state.log import Files
 from headwater.state.rocks import RocksBackend
-from headwater.streams.log_connection import LogConnection
+from headwater.streams.log_connection import OUTBOX, LogConnection
 from headwater.streams.plan import plan
 from headwater.streams.task import Task
 from tests.crash.shop import PARTITIONS, Input, config, counted, differences, open_log, topology
@@ -37,7 +37,7 @@ def past_the_end(folder: Path, files: Files) -> list[str]:
     for spec in plan(topology(), settings, lambda topic: PARTITIONS).tasks:
         directory = tasks_directory(settings, folder) / spec.task_id
         if (directory / "CURRENT").exists():
-            backend = RocksBackend(directory, [*spec.backend_stores(), *LogConnection.extra_stores])
+            backend = RocksBackend(directory, [*spec.backend_stores(), OUTBOX])
             offsets = Task(spec, backend, lambda topic: PARTITIONS).offsets
             backend.close()
             committed |= {(spec.task_id, *place): at for place, at in offsets.items()}

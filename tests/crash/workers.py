@@ -66,9 +66,9 @@ class NoSync(LogConnection):
         self._syncing = "inputs"
         super().commit(commits)
 
-    def _commit_once(self, routed: list[Any]) -> None:
+    def _commit_once(self, commits: Sequence[TaskCommit]) -> None:
         self._syncing = "outputs"
-        super()._commit_once(routed)
+        super()._commit_once(commits)
 
 
 class NoInputSync(NoSync):
@@ -165,17 +165,8 @@ class Fleet:
 
     def start(self, dying: Dying | None = None, *, wait: bool = True) -> BaseProcess:
         """Start one more worker; returns when it runs or has died already, unless told not to wait."""
-        make = partial(
-            open_app,
-            config(self.folder, **self.changes),
-            self.folder,
-            self.files,
-            at=dying or Dying(),
-            at_once=self.at_once,
-            connect=self.connect,
-        )
         ours, theirs = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=work, args=(make, theirs))
+        process = SPAWN.Process(target=work, args=(self._make(dying or Dying()), theirs))
         process.start()
         theirs.close()
         self.alive.append(process)
@@ -184,6 +175,18 @@ class Fleet:
         while wait and not ours.poll(0.1):
             assert time.monotonic() < give_up, "a worker does not start"
         return process
+
+    def _make(self, dying: Dying) -> Callable[[], App]:
+        """What a worker's process calls to open the application."""
+        return partial(
+            open_app,
+            config(self.folder, **self.changes),
+            self.folder,
+            self.files,
+            at=dying,
+            at_once=self.at_once,
+            connect=self.connect,
+        )
 
     def kill(self, process: BaseProcess) -> None:
         """kill -9."""

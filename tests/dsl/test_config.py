@@ -38,6 +38,32 @@ def test_configs_are_picklable_values() -> None:
     assert config.optimize == frozenset({"self-join"})
 
 
+def test_settings_of_kafka_are_a_value_and_are_never_shown() -> None:
+    given = {"sasl.username": "shop", "sasl.password": "hunter2"}
+    config = Config("app", kafka=given)
+    given.clear()
+    again = pickle.loads(pickle.dumps(config))
+    assert again == config != Config("app")
+    assert hash(again) == hash(config)
+    assert again.kafka == {"sasl.username": "shop", "sasl.password": "hunter2"}
+    assert "hunter2" not in repr(config) + str(config)
+    with pytest.raises(TopologyError) as error:
+        Config("app", kafka={"sasl.password": ["hunter2"], "retries": 5})  # type: ignore[dict-item]
+    assert "hunter2" not in str(error.value)
+    assert len(error.value.faults) == 2
+    with pytest.raises(TopologyError, match="kafka must be a mapping from names to text, but is a list"):
+        Config("app", kafka=["sasl.password=hunter2"])  # type: ignore[arg-type]
+
+
+def test_the_cluster_decides_how_often_topics_are_kept_unless_told() -> None:
+    assert Config.from_kafka({"replication.factor": "-1"}).replication_factor is None
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:8080", "[::1]:8080", "0.0.0.0:65535"])
+def test_where_a_worker_may_listen(listen: str) -> None:
+    assert Config(listen=listen).listen == listen
+
+
 def test_all_faults_come_together() -> None:
     with pytest.raises(TopologyError) as error:
         Config(
@@ -53,9 +79,13 @@ def test_all_faults_come_together() -> None:
             on_production_error=lambda: "skip",  # type: ignore[arg-type, misc]
             late="",
             state_dir=7,  # type: ignore[arg-type]
+            listen="8080",
+            standbys=-1,
+            replication_factor=0,
+            instance_id="",
         )
     faults = "\n".join(error.value.faults)
-    assert len(error.value.faults) == 12
+    assert len(error.value.faults) == 16
     for argument in (
         "app_id must be letters",
         "cache_bytes must be a number",
@@ -69,6 +99,10 @@ def test_all_faults_come_together() -> None:
         "on_production_error: tests.dsl.test_config:",
         "late must be a topic's name",
         "state_dir must be a path",
+        "listen must be host:port",
+        "standbys must be a number",
+        "replication_factor must be a number",
+        "instance_id must be a name",
     ):
         assert f"Config: {argument}" in faults
 
@@ -97,6 +131,12 @@ def test_every_mapped_key() -> None:
             "processing.exception.handler": "LogAndContinueProcessingExceptionHandler",
             "production.exception.handler": f"{ERRORS}DefaultProductionExceptionHandler",
             "state.dir": "/tmp/state",
+            "num.standby.replicas": "1",
+            "replication.factor": 3,
+            "application.server": "worker-1:8080",
+            "group.instance.id": "worker-1",
+            "security.protocol": "SASL_SSL",
+            "max.poll.interval.ms": 60000,
         }
     )
     assert config == Config(
@@ -111,6 +151,11 @@ def test_every_mapped_key() -> None:
         on_deserialization_error="skip",
         on_processing_error="skip",
         state_dir="/tmp/state",
+        standbys=1,
+        replication_factor=3,
+        listen="worker-1:8080",
+        instance_id="worker-1",
+        kafka={"security.protocol": "SASL_SSL", "max.poll.interval.ms": "60000"},
     )
 
 

@@ -133,6 +133,12 @@ class Broker:
         admin.create_topics([new], operation_timeout=10)[topic].result()
         return topic
 
+    def configure_group(self, group: str, setting: str) -> None:
+        """Give a group a setting of its own, which the client cannot."""
+        words = ("--bootstrap-server", self.bootstrap, "--alter", "--entity-type", "groups", "--entity-name", group)
+        command = self._command("kafka.admin.ConfigCommand", *words, "--add-config", setting)
+        subprocess.run(command, check=True, capture_output=True)
+
     def stop(self) -> None:
         """End the broker in order; its data stay."""
         self._end(signal.SIGTERM)

@@ -18,6 +18,8 @@ def records(kafka: Broker, topic: str) -> list[Message]:
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
+            # The end of a partition is told by an answer that is empty.
+            "fetch.wait.max.ms": 20,
         }
     )
     found: list[Message] = []
@@ -45,3 +47,10 @@ def end(kafka: Broker, topic: str, partition: int = 0, *, committed: bool) -> in
     place = TopicPartition(topic, partition)
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     return int(admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)[place].result().offset)
+
+
+def start(kafka: Broker, topic: str, partition: int = 0) -> int:
+    """The offset of the first record that has not been deleted."""
+    admin: Any = kafka.admin()
+    place = TopicPartition(topic, partition)
+    return int(admin.list_offsets({place: OffsetSpec.earliest()})[place].result().offset)

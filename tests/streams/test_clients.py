@@ -18,16 +18,17 @@ from headwater.dsl.partitioner import partition_for
 from headwater.errors import SerdeError, StreamsError
 from headwater.state.log import Log, OutOfRange, Partition, StorageError, TopicExists, UnknownTopic
 from headwater.streams.admin import Admin
-from headwater.streams.broker import log_directory, open_log
+from headwater.streams.broker import bootstrap_servers, is_kafka, log_directory, open_log
 from headwater.streams.consumer import Consumer, ConsumerRecord
 from headwater.streams.producer import Producer
+from tests.brokers import BOTH, empty_broker
 
 NOW = timedelta(0)
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> str:
-    return f"log://{tmp_path}/log"
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    yield from empty_broker(request, tmp_path / "log")
 
 
 @pytest.fixture
@@ -58,11 +59,34 @@ def until(condition: Callable[[], object], seconds: float = 10) -> float:
 
 
 class TestBroker:
-    @pytest.mark.parametrize("address", ["kafka://localhost:9092", "redis://x", "./.headwater", "log://", "", "log:x"])
+    @pytest.mark.parametrize("address", ["redis://x", "./.headwater", "log://", "kafka://", "", "log:x", "kafka:x"])
     def test_another_address_is_told_what_there_is(self, address: str) -> None:
-        with pytest.raises(StreamsError, match=r"write log://<directory>") as raised:
-            log_directory(address)
-        assert repr(address) in str(raised.value)
+        for read in (is_kafka, log_directory, bootstrap_servers):
+            with pytest.raises(StreamsError, match=r"write log://<directory>.* or kafka://<host>:<port>") as raised:
+                read(address)
+            assert repr(address) in str(raised.value)
+
+    def test_a_log_is_no_cluster_and_a_cluster_no_log(self) -> None:
+        with pytest.raises(StreamsError, match=r"is a Kafka cluster, and this needs an embedded log"):
+            log_directory("kafka://localhost:9092")
+        with pytest.raises(StreamsError, match=r"is an embedded log, and this needs Kafka"):
+            bootstrap_servers("log://./.headwater")
+
+    def test_the_servers_of_a_cluster(self) -> None:
+        assert bootstrap_servers("kafka://one:9092,two.example:19092") == "one:9092,two.example:19092"
+        assert bootstrap_servers("kafka://10.0.0.1,[fe80::1]:9094") == "10.0.0.1:9092,[fe80::1]:9094"
+
+    @pytest.mark.parametrize(
+        "servers", ["a:b", "a:70000", "a:1/", "a,", ",a", "a b", "::1", "SSL://a:9092", "a:9092?x"]
+    )
+    def test_what_is_no_server(self, servers: str) -> None:
+        with pytest.raises(StreamsError, match="is no server: write kafka://<host>:<port>"):
+            bootstrap_servers(f"kafka://{servers}")
+
+    def test_a_password_in_an_address_is_refused_and_not_repeated(self) -> None:
+        with pytest.raises(StreamsError, match=r"sasl\.username and sasl\.password") as raised:
+            bootstrap_servers("kafka://ann:hunter2@localhost:9092")
+        assert "hunter2" not in str(raised.value)
 
     def test_home_is_expanded(self) -> None:
         assert log_directory("log://~/x") == Path.home() / "x"
@@ -76,6 +100,7 @@ class TestBroker:
 
 
 class TestProducer:
+    @BOTH
     def test_keys_go_where_kafka_sends_them(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders", 5)
         keys = [f"user-{number}".encode() for number in range(100)]
@@ -86,6 +111,7 @@ class TestProducer:
             found = drain(consumer)
         assert {record.key: record.partition for record in found} == {key: partition_for(key, 5) for key in keys}
 
+    @BOTH
     def test_without_a_key_partitions_take_turns(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders", 3)
         fill(broker, "orders", 10)
@@ -93,6 +119,7 @@ class TestProducer:
             found = drain(consumer)
         assert {int(record.value or b""): record.partition for record in found} == {n: n % 3 for n in range(10)}
 
+    @BOTH
     def test_every_part_of_a_record_arrives(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders", 2)
         with Producer(broker) as producer:
@@ -104,6 +131,7 @@ class TestProducer:
                 ConsumerRecord("orders", 1, 0, "ключ".encode(), b"\xff\0", 7, (("a", "ü".encode()), ("b", None)))
             ]
 
+    @BOTH
     def test_the_time_is_now_unless_given(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         before = time.time_ns() // 1_000_000
@@ -112,6 +140,7 @@ class TestProducer:
         with Consumer(broker, "orders") as consumer:
             assert before <= consumer.poll()[0].timestamp <= time.time_ns() // 1_000_000
 
+    @BOTH
     @pytest.mark.parametrize(
         ("part", "wrong"),
         [("key", 1), ("value", {}), ("timestamp", -1), ("timestamp", 1.5), ("headers", [("a", 1)]), ("headers", "a")],
@@ -128,23 +157,29 @@ class TestProducer:
         with Consumer(broker, "orders") as consumer:
             assert [record.value for record in drain(consumer)] == [b"before", b"after"]
 
+    @BOTH
     def test_unknown_places_are_refused(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders", 2)
-        admin.create_topic("customers", compact=True)
         with Producer(broker) as producer:
             with pytest.raises(UnknownTopic, match="nowhere"):
                 producer.send("nowhere", value="x")
             with pytest.raises(UnknownTopic, match="no 2"):
                 producer.send("orders", value="x", partition=2)
-            with pytest.raises(StreamsError, match="give each record for it a key"):
-                producer.send("customers", value="x")
 
+    def test_a_compacted_topic_wants_keys(self, broker: str, admin: Admin) -> None:
+        admin.create_topic("customers", compact=True)
+        producer = Producer(broker)
+        with producer, pytest.raises(StreamsError, match="give each record for it a key"):
+            producer.send("customers", value="x")
+
+    @BOTH
     def test_what_lingers_is_appended_in_time(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         with Producer(broker, linger=timedelta(milliseconds=20)) as producer, Consumer(broker, "orders") as consumer:
             producer.send("orders", value="x")
             assert len(consumer.poll(timeout=timedelta(seconds=5))) == 1
 
+    @BOTH
     def test_without_linger_each_record_is_there_at_once(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         with Producer(broker, linger=NOW) as producer, Consumer(broker, "orders") as consumer:
@@ -160,10 +195,12 @@ class TestProducer:
             assert admin.describe("orders").partitions[0].end >= 90
         assert admin.describe("orders").partitions[0].end == 100
 
+    @BOTH
     def test_a_new_partition_is_used_after_a_second(
         self, broker: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headwater.streams.producer._REFRESH_SECONDS", 0.0)
+        where = "kafka.producer" if is_kafka(broker) else "producer"
+        monkeypatch.setattr(f"headwater.streams.{where}._REFRESH_SECONDS", 0.0)
         admin.create_topic("orders")
         with Producer(broker) as producer:
             producer.send("orders", value="x")
@@ -240,6 +277,7 @@ class TestProducer:
         with Consumer(broker, "orders") as consumer:
             assert [record.value for record in drain(consumer)] == [b"y"]
 
+    @BOTH
     def test_threads_share_a_producer(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders", 2)
         with Producer(broker, batch_bytes=2000) as producer:
@@ -260,12 +298,14 @@ class TestProducer:
 
 
 class TestConsumer:
+    @BOTH
     def test_an_empty_topic_gives_nothing(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders", 2)
         with Consumer(broker, "orders") as consumer:
             assert consumer.poll() == []
             assert consumer.lag() == {("orders", 0): 0, ("orders", 1): 0}
 
+    @BOTH
     def test_wrong_asks_are_refused(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         with pytest.raises(UnknownTopic, match="nowhere"):
@@ -283,6 +323,7 @@ class TestConsumer:
             with pytest.raises(StreamsError, match="orders-1 is not among"):
                 consumer.seek("orders", 1, 0)
 
+    @BOTH
     @pytest.mark.parametrize(
         ("start", "first"),
         [
@@ -301,6 +342,7 @@ class TestConsumer:
             found = [record.offset for record in drain(consumer)]
         assert found == ([] if first is None else list(range(first, 10)))
 
+    @BOTH
     def test_an_offset_above_the_end_is_refused(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         with pytest.raises(OutOfRange, match="orders-0 has no offset 5"):
@@ -314,6 +356,7 @@ class TestConsumer:
             assert consumer.poll() == []
         assert chunks == [[0] * 5, [1] * 5, [2] * 5] * 2
 
+    @BOTH
     def test_seeking_to_and_fro(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         fill(broker, "orders", 10)
@@ -333,6 +376,7 @@ class TestConsumer:
             with pytest.raises(OutOfRange):
                 consumer.seek("orders", 0, 11)
 
+    @BOTH
     def test_iterating_can_seek_pause_and_commit_on_the_way(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         fill(broker, "orders", 10)
@@ -349,16 +393,19 @@ class TestConsumer:
         assert seen == [0, 1, 2, 8, 9]
         assert admin.describe_group("kitchen").offsets[0].committed == 3
 
+    @BOTH
     def test_iterating_waits_for_more(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         threading.Timer(0.1, fill, (broker, "orders", 1)).start()
         with Consumer(broker, "orders") as consumer:
             assert next(iter(consumer)).value == b"0"
 
+    @BOTH
     def test_partitions_that_come_later_are_read_from_their_beginning(
         self, broker: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headwater.streams.consumer._LOOK_SECONDS", 0.0)
+        where = "kafka.consumer" if is_kafka(broker) else "consumer"
+        monkeypatch.setattr(f"headwater.streams.{where}._LOOK_SECONDS", 0.0)
         admin.create_topic("orders")
         fill(broker, "orders", 1)
         with Consumer(broker, "orders", start="latest") as consumer:
@@ -393,6 +440,7 @@ class TestConsumer:
             Consumer(broker, "orders", group="kitchen", start="committed")
         assert admin.describe_group("kitchen").members == ()
 
+    @BOTH
     def test_a_topic_deleted_under_the_reader_is_an_error(
         self, broker: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -402,6 +450,7 @@ class TestConsumer:
             with pytest.raises(UnknownTopic, match="orders"):
                 consumer.poll(timeout=timedelta(seconds=2))
 
+    @BOTH
     def test_what_was_handed_out_last_is_not_committed_after_an_exception(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         fill(broker, "orders", 3)
@@ -416,6 +465,7 @@ class TestConsumer:
         with Consumer(broker, "orders", group="kitchen") as consumer:
             assert len(consumer.poll()) == 3
 
+    @BOTH
     def test_commits_come_by_themselves(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         fill(broker, "orders", 3)
@@ -583,15 +633,18 @@ class TestGroups:
 
 
 class TestAdmin:
-    def test_a_compacted_topic_is_kept_unless_a_retention_is_given(self, admin: Admin) -> None:
+    @BOTH
+    def test_a_compacted_topic_is_kept_unless_a_retention_is_given(self, broker: str, admin: Admin) -> None:
         day = timedelta(days=1)
+        # On Kafka it is the cluster's choice, and that of the tests keeps all.
+        usual = None if is_kafka(broker) else 7 * 86_400_000
         admin.create_topic("plain")
         admin.create_topic("compact", compact=True)
         admin.create_topic("both", compact=True, retention=day)
         admin.create_topic("forever", retention=None)
         settings = {one.name: (one.compact, one.delete, one.retention_ms) for one in admin.topics()}
         assert settings == {
-            "plain": (False, True, 7 * 86_400_000),
+            "plain": (False, True, usual),
             "compact": (True, False, None),
             "both": (True, True, 86_400_000),
             "forever": (False, True, None),
@@ -599,7 +652,7 @@ class TestAdmin:
         admin.alter_topic("plain", compact=True)
         admin.alter_topic("compact", retention=day)
         admin.alter_topic("both", compact=False)
-        admin.alter_topic("forever", retention_bytes=1000, compression="zstd", segment_bytes=500, segment=day)
+        admin.alter_topic("forever", retention_bytes=1000, compression="zstd", segment_bytes=2 << 20, segment=day)
         settings = {one.name: (one.compact, one.delete, one.retention_ms) for one in admin.topics()}
         assert settings == {
             "plain": (True, False, None),
@@ -608,6 +661,7 @@ class TestAdmin:
             "forever": (False, True, None),
         }
 
+    @BOTH
     def test_a_topic_is_made_once(self, admin: Admin) -> None:
         admin.create_topic("orders", 3)
         with pytest.raises(TopicExists):
@@ -615,6 +669,7 @@ class TestAdmin:
         admin.create_topic("orders", exist_ok=True)
         assert admin.topics()[0].partitions == 3
 
+    @BOTH
     def test_offsets_are_reset(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders", 2)
         fill(broker, "orders", 10)
@@ -634,6 +689,7 @@ class TestAdmin:
         assert admin.reset_offsets("kitchen", "latest")[places[0]] == (2, 5)
         assert admin.reset_offsets("fresh", "earliest", ["orders"]) == dict.fromkeys(places, (None, 0))
 
+    @BOTH
     def test_resets_that_cannot_be(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         with pytest.raises(StreamsError, match=r"no group 'kitchen'.*none at all"):
@@ -642,13 +698,18 @@ class TestAdmin:
             admin.reset_offsets("kitchen", "earliest", ["nowhere"])
         with pytest.raises(StreamsError, match="no offset there"):
             admin.reset_offsets("kitchen", "earliest", ["orders"], partitions=[7])
+
+    def test_an_applications_offsets_are_not_reset(self, broker: str, admin: Admin) -> None:
+        admin.create_topic("orders")
         (log_directory(broker) / "apps" / "revenue").mkdir(parents=True)
         with pytest.raises(StreamsError, match="headwater reset"):
             admin.reset_offsets("revenue", "earliest", ["orders"])
 
+    @BOTH
     def test_a_group_is_deleted_and_a_topics_offsets_go_with_it(self, broker: str, admin: Admin) -> None:
         admin.create_topic("orders")
         with Consumer(broker, "orders", group="kitchen") as consumer:
+            consumer.poll()
             consumer.commit()
             with pytest.raises(StreamsError, match="live members"):
                 admin.delete_group("kitchen")

@@ -1,0 +1,1 @@
+"""HTTP on a worker: questions from other machines, metrics and probes."""

@@ -1,0 +1,1 @@
+"""Kafka: the same applications against a real cluster."""

@@ -1,0 +1,554 @@
+"""Kafka as a worker's connection: tasks are dealt out by a consumer group, and a commit is one transaction.
+
+A commit goes step by step:
+
+1. one transaction: results, changelog records of the changed rows and of operator memory, and the inputs' offsets;
+2. the changed rows are written to each task's database, with the offsets that their changelogs have reached.
+
+A crash before the end of 1 has changed nothing. After it, the database is behind its changelogs, and whoever opens
+the task next reads what is missing; so does a worker that has no database of the task at all. The brokers refuse a
+transaction that brings offsets of a member the group has gone on without, so a task has one writer, whatever was
+paused for how long. Every task in a transaction brings offsets, whether they have moved or not: without any it could
+not be refused.
+
+At least once, results are written as they come, and offsets are committed after them; a crash in between repeats the
+results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import os
+import pickle
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from headwater.dsl.config import Config
+from headwater.dsl.partitioner import partition_for
+from headwater.dsl.topology import Sink, StoreSpec, Topology
+from headwater.errors import StateError, StreamsError, TopologyError
+from headwater.state.rocks import RocksBackend
+from headwater.streams.changes import TASK, memory_key, offset_rows, pickled, read_committed
+from headwater.streams.connection import GiveUp, Place, Standby, TaskCommit
+from headwater.streams.context import Output
+from headwater.streams.kafka.changelog import Changelog, changelogs
+from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, windowed_changelog
+from headwater.streams.kafka.copies import CHECKPOINT, Copies, MemoryLog, StateLog, checkpoint
+from headwater.streams.kafka.offset_notes import NO_TIME, decode, encode
+from headwater.streams.kafka.reader import Reader
+from headwater.streams.kafka.recovery import expired, observed
+from headwater.streams.kafka.roster import TOPIC_SETTINGS, Announcement, Roster, standbys_of, workers_topic
+from headwater.streams.kafka.seat import Seat
+from headwater.streams.kafka.slots import Slot
+from headwater.streams.kafka.writer import NewRecord, Writer
+from headwater.streams.plan import Plan
+from headwater.streams.queues import RawRecord
+from headwater.streams.task import TaskSpec
+
+__all__ = ["KafkaConnection", "memory_topic"]
+
+log = logging.getLogger("headwater")
+
+# How often, in seconds: processed records of internal topics are deleted; old databases are; standbys are looked after.
+PURGE_SECONDS, CLEAN_SECONDS, LOOK_SECONDS = 10.0, 60.0, 0.5
+# How long a new worker listens whether others run another topology.
+LISTEN_SECONDS = 10.0
+
+
+def memory_topic(app_id: str, task_id: str) -> str:
+    """The changelog of the operator memory of a task's sub-topology.
+
+    >>> memory_topic("revenue", "1_3")
+    'revenue-operators-1-changelog'
+    """
+    return f"{app_id}-operators-{task_id.partition('_')[0]}-changelog"
+
+
+class KafkaConnection:
+    """One worker's link to a Kafka cluster; `endpoint` is where it answers questions, if it does."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], topology: Topology, config: Config, slot: Slot, endpoint: str | None = None
+    ) -> None:
+        self._settings = settings
+        self._topology = topology
+        self._config = config
+        self._app_id = config.app_id
+        self._slot = slot
+        self._endpoint = endpoint
+        self._hash = hashlib.sha256(topology.describe().encode()).hexdigest()
+        self._writer = Writer(settings, f"{config.app_id}-{slot.id}" if config.exactly_once else None)
+        longest = self._writer.timeout_ms
+        if longest is not None and config.commit_interval_ms >= longest:
+            raise TopologyError(
+                [
+                    f"Config: commit_interval is {config.commit_interval_ms} ms, but Kafka ends a transaction after "
+                    f"{longest} ms: commit more often, or allow more (--set transaction.timeout.ms=…)"
+                ]
+            )
+        self._cluster = Cluster(settings)
+        self._reader = Reader(settings, config.app_id)
+        self._copies = Copies(settings, config.app_id, slot.directory / "tasks")
+        self._seat: Seat | None = None
+        self.roster: Roster | None = None
+        self._specs: dict[str, TaskSpec] = {}
+        self._inputs: Mapping[str, Sequence[Place]] = {}
+        # The place whose owner runs a task, and the tasks by it.
+        self._leads: dict[str, Place] = {}
+        self._led: dict[Place, str] = {}
+        self._logs: dict[str, dict[Place, Changelog]] = {}
+        # The ids of the topics that state is read from: one that is made anew has another.
+        self._ids: dict[str, str] = {}
+        self._internal: set[str] = set()
+        # How many bytes a record for a topic may have.
+        self._largest: dict[str, int | None] = {}
+        self._turns: dict[str, itertools.count[int]] = defaultdict(itertools.count)
+        # Of the tasks that run here: offsets committed, and offsets up to which an input has been read.
+        self._offsets: dict[str, dict[Place, int]] = {}
+        self._positions: dict[Place, int] = {}
+        self._purged_at = self._cleaned_at = self._looked_at = time.monotonic()
+
+    # ---- topics ------------------------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, int]:
+        return self._cluster.topics()
+
+    def create(self, topic: str, partitions: int, *, internal: bool) -> None:
+        if internal:
+            self._internal.add(topic)
+            self._cluster.ensure([NewInternal(topic, partitions, REPARTITION)], self._config.replication_factor)
+        elif topic not in self._cluster.topics(anew=True):
+            raise TopologyError(
+                [
+                    f"topic {topic!r}, which results are written to, does not exist: create it with the partitions, "
+                    f"replication and retention it should have (headwater topics create {topic} --partitions 4 "
+                    "--broker kafka://…)"
+                ]
+            )
+
+    def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
+        self._specs = {spec.task_id: spec for spec in plan.tasks}
+        self._inputs = inputs
+        counts = self._cluster.topics()
+        widest: dict[str, str] = {}
+        for task_id, places in inputs.items():
+            group = task_id.partition("_")[0]
+            for topic in sorted({topic for topic, _ in places}):
+                if group not in widest or counts[topic] > counts[widest[group]]:
+                    widest[group] = topic
+        self._leads = {
+            task_id: (widest[task_id.partition("_")[0]], spec.partition) for task_id, spec in self._specs.items()
+        }
+        self._led = {place: task_id for task_id, place in self._leads.items()}
+        self._logs = {
+            task_id: {
+                (f"{self._app_id}-{changelog.name}-changelog", spec.partition): changelog
+                for changelog in changelogs(spec.stores())
+                if changelog.name not in self._topology.source_changelogs
+            }
+            for task_id, spec in self._specs.items()
+        }
+        self._make_topics()
+        self._writer.bound_batches(self._ask_largest(self._written()))
+        self.roster = self._enrol()
+        self._writer.open()
+        instance = self._config.instance_id
+        if instance is not None and self._slot.number:
+            instance = f"{instance}-{self._slot.number}"
+        self._seat = Seat(self._settings, self._app_id, widest.values(), instance)
+
+    def _make_topics(self) -> None:
+        sizes = defaultdict[str, int](int)
+        settings: dict[str, Mapping[str, str]] = {workers_topic(self._app_id): TOPIC_SETTINGS}
+        sizes[workers_topic(self._app_id)] = 1
+        for task_id, logs in self._logs.items():
+            for (topic, partition), changelog in logs.items():
+                sizes[topic] = max(sizes[topic], partition + 1)
+                windowed = changelog.windowed
+                settings[topic] = windowed_changelog(changelog.spec.retention_ms) if windowed else CHANGELOG
+            own = memory_topic(self._app_id, task_id)
+            sizes[own] = max(sizes[own], self._specs[task_id].partition + 1)
+            settings[own] = CHANGELOG
+        # Where nothing else is kept, a partition may be new: its memory begins with it.
+        kept = {memory_topic(self._app_id, task_id) for task_id, logs in self._logs.items() if logs}
+        grow = {memory_topic(self._app_id, task_id) for task_id in self._specs} - kept
+        made = [NewInternal(topic, sizes[topic], settings[topic], topic in grow) for topic in sorted(sizes)]
+        self._cluster.ensure(made, self._config.replication_factor)
+        read = {topic for places in self._inputs.values() for topic, _ in places}
+        self._cluster.check_rights(read | sizes.keys(), self._sinks() | sizes.keys() | self._internal)
+
+    def largest(self, topic: str) -> int | None:
+        if topic not in self._largest:
+            self._ask_largest([topic])
+        return self._largest[topic]
+
+    def _ask_largest(self, topics: Iterable[str]) -> Iterable[int]:
+        """Find out how large records may be, and return how large batches may be."""
+        topics = set(topics)
+        found = self._cluster.largest_batches(topics)
+        self._largest |= {topic: self._writer.largest_record(found.get(topic)) for topic in topics}
+        return found.values()
+
+    def _written(self) -> set[str]:
+        """The topics that are written to, but for those that functions name."""
+        logs = {topic for logs in self._logs.values() for topic, _ in logs}
+        memory = {memory_topic(self._app_id, task_id) for task_id in self._specs}
+        return logs | memory | self._internal | self._sinks()
+
+    def _check_topics(self) -> None:
+        """Stop where a topic has been deleted: others than those of a pattern are needed, whether in use now or not."""
+        named = {topic for source in self._topology.sources() for topic in source.topics}
+        read = {topic for places in self._inputs.values() for topic, _ in places}
+        there = self._cluster.topics()
+        sinks = self._sinks()
+        external = sorted((read & named | sinks) - there.keys())
+        internal = sorted(self._written() - sinks - there.keys())
+        if external or internal:
+            raise StreamsError(_gone(external, internal))
+
+    def _sinks(self) -> set[str]:
+        """The topics that results are written to, but for those that functions name."""
+        sinks = [node.topic for node in self._topology.nodes.values() if isinstance(node, Sink)]
+        sinks += [topic for topic in (self._config.dead_letters, self._config.late) if topic is not None]
+        return {t for t in sinks if isinstance(t, str) and t not in self._topology.internal_topics}
+
+    def _enrol(self) -> Roster:
+        """Listen who else is there, and refuse to join those that run another topology."""
+        roster = Roster(self._settings, self._app_id, self._slot.id)
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while not roster.known and time.monotonic() < deadline:
+            roster.poll()
+            time.sleep(0.01)
+        if any(other.topology != self._hash for other in roster.live().values()):
+            roster.close()
+            raise TopologyError(
+                [
+                    f"application {self._app_id!r} is running with another topology: stop it first, or give this one "
+                    f"another id (--app-id)"
+                ]
+            )
+        return roster
+
+    # ---- who runs what -----------------------------------------------------------------------------------------
+
+    @property
+    def _member(self) -> Seat:
+        assert self._seat is not None, "prepare comes first"
+        return self._seat
+
+    def poll(self, give_up: GiveUp) -> bool:
+        def leave(places: Sequence[Place], commit: bool) -> None:
+            tasks = [self._led[place] for place in places if place in self._led]
+            give_up(tasks, commit)
+            for task_id in tasks:
+                if task_id in self._copies:
+                    self._copies.drop(task_id)
+
+        moved = self._member.poll(leave)
+        arrived = self._copies.poll()
+        self._reader.fill()
+        self._look_around()
+        return moved or arrived
+
+    def assigned(self, tasks: Sequence[str]) -> list[str]:
+        held = self._member.held
+        return [task_id for task_id in tasks if self._leads[task_id] in held]
+
+    def open(self, spec: TaskSpec, path: Path) -> RocksBackend | None:
+        task_id = spec.task_id
+        if task_id not in self._copies or self._copies[task_id].targets is None:
+            # First what this worker itself may have left open is ended; then the offsets, which wait for the last
+            # owner's transaction to end; then the ends of the changelogs, which have its records by now.
+            self._writer.open()
+            committed = self._member.committed(self._inputs[task_id])
+            if committed is None:
+                return None
+            self._fetch(spec, committed, path)
+        copy = self._copies[task_id]
+        if not copy.complete:
+            return None
+        backend = self._copies.take(task_id)
+        try:
+            _settle(spec, backend, copy.committed)
+        except BaseException:
+            backend.close()
+            raise
+        self._offsets[task_id] = {place: at for place, (at, _) in copy.committed.items()}
+        return backend
+
+    def _fetch(self, spec: TaskSpec, committed: dict[Place, tuple[int, str]], path: Path) -> None:
+        """Have a task's rows fetched, from where its copy here has come to."""
+        task_id = spec.task_id
+        # A table's own topic may be its changelog: it is read up to where the task goes on.
+        sources = self._source_logs(spec, committed)
+        if task_id in self._copies and sources:
+            self._copies.drop(task_id)
+        if task_id in self._copies:
+            self._copies.met += 1
+        else:
+            self._begin_copy(spec, sources)
+        copy = self._copies[task_id]
+        ends = self._cluster.ends(copy.logs)
+        targets = ends | {place: committed[place][0] for place in sources}
+        for (topic, partition), end in ends.items():
+            if max(copy.positions[topic, partition], targets[topic, partition]) > end:
+                raise StateError(
+                    f"{topic}-{partition} ends at {end}, before what task {task_id} has kept of it in {path}: it was "
+                    "made anew, or cut. Reset the application (headwater reset) to begin anew."
+                )
+        self._copies.restore(task_id, targets, committed)
+
+    def _begin_copy(self, spec: TaskSpec, sources: Mapping[Place, StateLog]) -> None:
+        own: dict[Place, StateLog] = {self._memory_place(spec.task_id): MemoryLog()}
+        logs = {**self._logs[spec.task_id], **own, **sources}
+        new = {topic for topic, _ in logs} - self._ids.keys()
+        if new:
+            self._ids |= self._cluster.identities(new)
+        self._copies.begin(spec, logs, self._cluster.starts(logs), self._ids)
+
+    def _source_logs(self, spec: TaskSpec, committed: Mapping[Place, tuple[int, str]]) -> dict[Place, StateLog]:
+        found: dict[Place, StateLog] = {}
+        for store in spec.stores():
+            topic = self._topology.source_changelogs.get(store.name)
+            if topic is not None and (topic, spec.partition) in committed:
+                found[topic, spec.partition] = Changelog(store)
+        return found
+
+    def shut(self, task_id: str, backend: RocksBackend) -> None:
+        self._offsets.pop(task_id, None)
+        self._reader.stop(self._inputs[task_id])
+        for place in self._inputs[task_id]:
+            self._positions.pop(place, None)
+        backend.close()
+
+    # ---- records -----------------------------------------------------------------------------------------------
+
+    def begin(self, task_id: str, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
+        place = topic, partition
+        start = self._cluster.starts([place])[place]
+        offset = committed
+        if committed is not None and committed < start:
+            log.warning(
+                "%s-%d: %d records were deleted before they were processed (retention, or delete-records)",
+                topic, partition, start - committed,
+            )  # fmt: skip
+            offset = None
+        if offset is None:
+            if reset == "none":
+                what = "there is no committed offset" if committed is None else f"offset {committed} is no longer there"
+                raise StreamsError(
+                    f"{topic}-{partition}: {what} and reset='none' forbids to choose one: reset the application's "
+                    "offsets (headwater reset)"
+                )
+            offset = self._cluster.ends([place])[place] if reset == "latest" else start
+        self._reader.start(place, offset)
+        self._positions[place] = offset
+        if task_id in self._offsets:
+            self._offsets[task_id][place] = offset
+        return offset
+
+    def read(self, topic: str, partition: int, offset: int, limit: int) -> list[RawRecord]:
+        records = self._reader.read((topic, partition), limit)
+        if records:
+            self._positions[topic, partition] = records[-1][4] + 1
+        return records
+
+    def caught_up(self, topic: str, partition: int) -> bool:
+        return self._reader.caught_up((topic, partition), self._positions[topic, partition])
+
+    def behind(self, topic: str, partition: int, position: int) -> int:
+        return self._reader.behind((topic, partition), position)
+
+    def at_end(self, positions: Mapping[Place, int]) -> bool:
+        if not self._member.heard:
+            return False
+        # What lies before the end is committed, or will be soon: it is waited for, not passed by.
+        ends = self._cluster.ends(positions)
+        return all(
+            self._reader.caught_up(place, position) and max(position, self._reader.end(place)) >= ends[place]
+            for place, position in positions.items()
+        )
+
+    # ---- commits -----------------------------------------------------------------------------------------------
+
+    def commit(self, commits: Sequence[TaskCommit]) -> None:
+        now = time.time_ns() // 1_000_000
+        offsets: list[TopicPartition] = []
+        for commit in commits:
+            reached = self._offsets[commit.task_id] | commit.changes.offsets
+            for place, at in reached.items():
+                offsets.append(TopicPartition(*place, at, encode(commit.times.get(place, NO_TIME), commit.closed)))
+        written = self._writer.write(self._records(commits, now), offsets, self._member)
+        for commit in commits:
+            self._offsets[commit.task_id] |= commit.changes.offsets
+            self._keep(commit, written)
+        self._purge()
+
+    def send(self, task_id: str, outputs: Sequence[Output]) -> None:
+        self._writer.send(self._routed(outputs))
+
+    def _routed(self, outputs: Iterable[Output]) -> Iterator[NewRecord]:
+        counts = self._cluster.topics()
+        for topic, partition, key, value, timestamp, headers in outputs:
+            if partition is None:
+                count = counts.get(topic)
+                if count is None:
+                    raise StreamsError(_gone([topic], []))
+                partition = partition_for(key, count) if key is not None else next(self._turns[topic]) % count
+            yield topic, partition, key, value, timestamp, headers
+
+    def _records(self, commits: Sequence[TaskCommit], now: int) -> Iterator[NewRecord]:
+        for commit in commits:
+            changes = commit.changes
+            yield from self._routed(changes.outputs)
+            for (topic, partition), changelog in self._logs[commit.task_id].items():
+                for key, value, timestamp in changelog.records(changes.rows, now):
+                    yield topic, partition, key, value, timestamp, ()
+            topic, partition = self._memory_place(commit.task_id)
+            for key, value in changes.memory.items():
+                yield topic, partition, key, value, now, ()
+
+    def _memory_place(self, task_id: str) -> Place:
+        return memory_topic(self._app_id, task_id), self._specs[task_id].partition
+
+    def _keep(self, commit: TaskCommit, written: Mapping[Place, int]) -> None:
+        """Write a task's rows to its database."""
+        batch = commit.changes.batch()
+        own = [*self._logs[commit.task_id], self._memory_place(commit.task_id)]
+        reached = {place: written[place] for place in own if place in written}
+        for store in self._specs[commit.task_id].stores():
+            topic = self._topology.source_changelogs.get(store.name)
+            place = topic or "", self._specs[commit.task_id].partition
+            if place in commit.changes.offsets:
+                reached[place] = commit.changes.offsets[place]
+        if reached:
+            batch[CHECKPOINT] = checkpoint(reached)
+        commit.backend.write(batch)
+
+    def _purge(self) -> None:
+        """Have records of internal topics deleted that have been processed."""
+        if time.monotonic() - self._purged_at < PURGE_SECONDS:
+            return
+        self._purged_at = time.monotonic()
+        processed = {place: at for offsets in self._offsets.values() for place, at in offsets.items()}
+        self._cluster.delete_before({place: at for place, at in processed.items() if place[0] in self._internal and at})
+
+    # ---- the others --------------------------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """Say what goes on here, hear what goes on elsewhere, and keep the copies that are this worker's to keep."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        self._check_topics()
+        assert self.roster is not None
+        self.roster.poll()
+        standbys = self.standbys
+        said = Announcement(
+            worker=self._slot.id,
+            endpoint=self._endpoint,
+            tasks=tuple(sorted(self._offsets)),
+            standbys={task_id: standby.lag for task_id, standby in standbys.items()},
+            topology=self._hash,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        self.roster.announce(said)
+        self._stand_by(self.roster.live(), self.roster.owners(), standbys)
+        if now - self._cleaned_at > CLEAN_SECONDS:
+            self._cleaned_at = now
+            self._copies.clean(self._offsets)
+
+    def _stand_by(self, live: Iterable[str], owners: Mapping[str, str], standbys: Mapping[str, Standby]) -> None:
+        for task_id, spec in self._specs.items():
+            if not self._logs[task_id] or self._leads[task_id] in self._member.held:
+                continue
+            wanted = self._slot.id in standbys_of(task_id, owners.get(task_id), live, self._config.standbys)
+            if wanted and task_id in owners and task_id not in self._copies:
+                self._begin_copy(spec, {})
+            elif not wanted and task_id in standbys:
+                self._copies.drop(task_id)
+
+    @property
+    def standbys(self) -> Mapping[str, Standby]:
+        return self._copies.standbys()
+
+    def workers(self) -> dict[str, Announcement]:
+        """The workers of the application that were heard of lately."""
+        return {} if self.roster is None else self.roster.live()
+
+    def metrics(self) -> dict[str, object]:
+        return {
+            "restores-total": self._copies.restores,
+            "restored-records-total": self._copies.restored,
+            "restored-records-rate": self._copies.rate.rate(time.time_ns() // 1_000_000),
+            "standbys-met-total": self._copies.met,
+            "restoring": self._copies.restoring(),
+            "standbys": {task_id: standby.lag for task_id, standby in self.standbys.items()},
+            "workers": len(self.workers()),
+        }
+
+    def close(self) -> None:
+        # The seat first: others may go on at once.
+        if self._seat is not None:
+            self._seat.close()
+        if self.roster is not None:
+            self.roster.leave()
+            self.roster.close()
+        self._writer.close()
+        self._copies.close()
+        self._reader.close()
+        self._slot.release()
+
+
+def _gone(external: Sequence[str], internal: Sequence[str]) -> str:
+    said = []
+    if external:
+        said.append(f"{', '.join(external)}: deleted while the application ran; create it again, and start again")
+    if internal:
+        said.append(
+            f"{', '.join(internal)}: deleted while the application ran, and with it what it kept there for itself; "
+            "reset the application (headwater reset) to begin anew"
+        )
+    return ". ".join(said)
+
+
+def _settle(spec: TaskSpec, backend: RocksBackend, committed: Mapping[Place, tuple[int, str]]) -> None:
+    """Bring what a database says of its task's offsets and times to what the group and the changelogs say.
+
+    Who wrote them last may have been Kafka Streams, which leaves no operator memory: partitions' times and up to where
+    closed windows were emitted are in the notes beside its offsets, and how far a store's time had come its rows tell.
+    """
+    own = offset_rows({place: at for place, (at, _) in committed.items()}, backend)
+    batch: dict[str, dict[bytes, bytes | None]] = {TASK: own}
+    _, memories = read_committed(backend)
+    times = memories.get("times", {"stream": NO_TIME, "partitions": {}})
+    notes = {place: decode(note) for place, (_, note) in committed.items()}
+    later = {at: time for at, (time, _) in notes.items() if time > times["partitions"].get(at, NO_TIME)}
+    if later:
+        stream = max(times["stream"], *later.values())
+        own[memory_key("times")] = pickled({**times, "stream": stream, "partitions": {**times["partitions"], **later}})
+    for node, name in spec.closing():
+        memory = memories.get(f"node {node}", {})
+        closed = max((numbers.get(name, NO_TIME) for _, numbers in notes.values()), default=NO_TIME)
+        if closed > memory.get("closed", NO_TIME):
+            own[memory_key(f"node {node}")] = pickled({**memory, "closed": closed})
+    for store in spec.stores():
+        _settle_store(store, backend, memories.get(f"store {store.name}", {}).get("memory"), batch)
+    backend.write(batch)
+
+
+def _settle_store(store: StoreSpec, backend: RocksBackend, memory: Any, batch: dict[str, Any]) -> None:
+    found = observed(store, backend, memory)
+    if found is not None and found != memory:
+        batch[TASK][memory_key(f"store {store.name}")] = pickle.dumps({"memory": found})
+        batch.update(expired(store, backend, found))
