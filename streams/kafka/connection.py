@@ -255,8 +255,27 @@ class KafkaConnection:
         moved = self._member.poll(leave)
         arrived = self._copies.poll()
         self._reader.fill()
+        self._look_into_deletions(give_up)
         self._look_around()
         return moved or arrived
+
+    def _look_into_deletions(self, give_up: GiveUp) -> None:
+        """Stop where records were deleted that nobody has processed.
+
+        If the group has offsets after them, others have, and deleted them from an internal topic: the task is another
+        worker's by now, and this one, which was away for a while, has not heard of it yet.
+        """
+        for place, fault in list(self._reader.cut.items()):
+            task_id = next((task_id for task_id, offsets in self._offsets.items() if place in offsets), None)
+            if task_id is None:
+                raise fault
+            committed = self._member.committed(self._inputs[task_id])
+            if committed is None:
+                continue
+            at, _ = committed.get(place, (-1, ""))
+            if at <= self._offsets[task_id][place]:
+                raise fault
+            give_up([task_id], False)
 
     def assigned(self, tasks: Sequence[str]) -> list[str]:
         held = self._member.held
@@ -324,6 +343,7 @@ class KafkaConnection:
 
     def shut(self, task_id: str, backend: RocksBackend) -> None:
         self._offsets.pop(task_id, None)
+        self._member.forget(self._inputs[task_id])
         self._reader.stop(self._inputs[task_id])
         for place in self._inputs[task_id]:
             self._positions.pop(place, None)

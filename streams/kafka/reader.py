@@ -74,6 +74,9 @@ class Reader:
         # The offset at which each was found to end, until more comes.
         self._ends: dict[Place, int] = {}
         self._paused: set[Place] = set()
+        # What is to be said of those whose next record has been deleted. Others may have processed it, and then this
+        # worker has lost a task and will hear of it soon.
+        self.cut: dict[Place, StreamsError] = {}
         self._consumer = Consumer(
             {
                 **FETCHING,
@@ -95,6 +98,8 @@ class Reader:
         """Read partitions no longer."""
         known = [place for place in places if self._waiting.pop(place, None) is not None]
         self._paused -= set(known)
+        for place in known:
+            self.cut.pop(place, None)
         if known:
             self._consumer.incremental_unassign([TopicPartition(*place) for place in known])
 
@@ -128,8 +133,11 @@ class Reader:
             self._ends[message.topic(), message.partition()] = message.offset()
             return
         fault = read_errors(message)
-        if fault is not None:
+        place = message.topic(), message.partition()
+        if fault is not None and message.error().code() not in _DELETED:
             raise fault
+        if fault is not None and place in self._waiting:
+            self.cut[place] = fault
 
     def _regulate(self) -> None:
         full = [place for place, records in self._waiting.items() if len(records) > HIGH and place not in self._paused]

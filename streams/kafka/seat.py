@@ -217,6 +217,10 @@ class Seat:
         del self._asked[wanted]
         return answer.result()
 
+    def forget(self, places: Sequence[Place]) -> None:
+        """Answer no more what was asked of a task's inputs before now."""
+        self._asked.pop(tuple(places), None)
+
     def _ask(self, places: Sequence[Place]) -> Offsets | None:
         try:
             found = self._consumer.committed([TopicPartition(*place) for place in places], timeout=ASK_SECONDS)

@@ -10,9 +10,11 @@ import pytest
 
 from tests.crash.shop import counted, differences
 from tests.crash.workers import Dying, undisturbed
-from tests.kafka.broker import Broker
-from tests.kafka.shop import feeding, make_topics
-from tests.kafka.workers import PAST_SESSION, Impatient, KafkaFleet, Stopping, finish, fleet
+from tests.kafka.broker import PATIENCE, Broker
+from tests.kafka.reading import start
+from tests.kafka.shop import APP, feeding, make_topics
+from tests.kafka.workers import PAST_SESSION, HardOfHearing, Impatient, KafkaFleet, Stopping, finish, fleet
+from tests.streams.apps import until
 
 POINTS = ("after-offsets", "after-records", "after-transaction", "after-rows")
 
@@ -68,6 +70,28 @@ def test_a_broker_that_was_away_at_any_point_of_a_commit_loses_and_doubles_nothi
         workers.start()
         for point in ("after-records", "after-transaction"):
             stop_and_go(workers, point, lambda: (broker.kill(), broker.start()))
+        given = feed.end()
+        workers.end()
+    got = finish(broker, tmp_path / "stopped")
+    assert differences(undisturbed(given, tmp_path / "undisturbed"), got) == []
+
+
+def test_a_worker_that_was_away_while_others_processed_and_deleted_its_records_goes_on(
+    tmp_path: Path, broker: Broker
+) -> None:
+    with (
+        fleet(broker, tmp_path / "stopped", connect=HardOfHearing) as workers,
+        feeding(broker, seed=5, per_second=50) as feed,
+    ):
+        sleeper = workers.start()
+        workers.await_commits()
+        workers.suspend(sleeper)
+        workers.await_tasks(workers.start())
+        # The other deletes what it has processed once in a while.
+        until(lambda: start(broker, f"{APP}-by-shop-repartition") > 0, PATIENCE)
+        before = len(workers.commits())
+        workers.resume(sleeper)
+        until(lambda: sleeper.pid in {pid for _, pid, _ in workers.commits()[before:]}, PATIENCE)
         given = feed.end()
         workers.end()
     got = finish(broker, tmp_path / "stopped")

@@ -1,12 +1,14 @@
 """Faults under a running worker: each ends in recovery or in a stop that says what happened, and nothing is lost."""
 
 import re
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from headwater import TopologyError
 from headwater.dsl.config import ErrorContext, ErrorResponse
@@ -91,6 +93,29 @@ def test_a_changelog_made_anew_takes_what_was_kept_here_with_it_and_that_is_said
         app.wait_idle()
         assert app.store("counts").get("ann") == 1
     assert "the copy of task 0_0 is deleted and fetched anew: its changelogs no longer have" in caplog.text
+
+
+def test_records_that_are_deleted_before_they_were_processed_stop_the_worker_by_name(place: Place) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def wait(value: str) -> str:
+        began.set()
+        goes_on.wait(PATIENCE)
+        return value
+
+    # It reads ahead a batch or two.
+    app = place.app(place.counting(wait), kafka={"queued.min.messages": "1", "fetch.message.max.bytes": "1000"})
+    app.start()
+    for _ in range(10):
+        place.send(["ann"], LONG)
+    assert began.wait(PATIENCE)
+    last = TopicPartition(place.source, 0, 10)
+    admin = place.broker.admin()
+    admin.delete_records([last])[last].result()
+    goes_on.set()
+    said = failed(app)
+    assert f"{place.source}-0@" in said
+    assert "is no longer there: retention has deleted records that were not processed" in said
 
 
 def test_an_expired_transaction_is_done_again(

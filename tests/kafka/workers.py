@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headwater import Config
 from headwater.streams.app import App
-from headwater.streams.connection import Place, TaskCommit
+from headwater.streams.connection import GiveUp, Place, TaskCommit
 from headwater.streams.kafka.connection import KafkaConnection
 from headwater.streams.kafka.seat import Seat
 from headwater.streams.kafka.settings import kafka_settings
@@ -93,6 +93,24 @@ class ImpatientSeat(Seat):
     def _sit(self) -> Consumer:
         self._settings["isolation.level"] = "read_uncommitted"
         return super()._sit()
+
+
+class HardOfHearing(PointedConnection):
+    """A worker that was stopped reads on for a while before it hears what its group has decided meanwhile."""
+
+    _polled = 0.0
+    _deaf_until = 0.0
+
+    def poll(self, give_up: GiveUp) -> bool:
+        now = time.monotonic()
+        if self._polled and now - self._polled > PAST_SESSION / 2:
+            self._deaf_until = now + 2.0
+        self._polled = now
+        if now < self._deaf_until:
+            self._reader.fill()
+            self._look_into_deletions(give_up)
+            return True
+        return super().poll(give_up)
 
 
 def open_app(
