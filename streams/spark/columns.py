@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from headwater.dsl.serde import Bytes, Int64, Json, Serde, Str
 from headwater.streams.spark.catalyst import NotNative, Typed, schema_of, timestamp_to_text
 
-__all__ = ["decoded_long", "encoded_long", "fail", "holds_type", "read", "write"]
+__all__ = ["decoded_long", "encoded_long", "fail", "holds_type", "read", "show", "show_written", "write"]
 
 _CORRUPT = "corrupt"
 _JSON = {
@@ -99,14 +99,20 @@ def _read_json(
         parsed.getField("end"),
         *_required(value, declared),
     ]
-    quoted = list(_texts(value, kind, lambda leaf: F.contains(text, F.concat(F.lit('"'), leaf, F.lit('"')))))
+
+    def is_quoted(leaf: Column) -> Column:
+        is_word = (leaf >= "\\") & (leaf < "{") & (leaf != "true") & (leaf != "false")
+        return is_word | F.contains(text, F.concat(F.lit('"'), leaf, F.lit('"')))
+
+    quoted = list(_texts(value, kind, is_quoted))
     if quoted:
         again = _from_json(framed, _open(kind))
         exact = [
             again.getField(_CORRUPT).isNull(),
             *_texts(again.getField("value"), kind, lambda leaf: F.schema_of_variant(leaf).isin("STRING", "VOID")),
         ]
-        conditions.append(reduce(and_, quoted) | reduce(and_, exact))
+        # Not `|`: Spark computes what stands several times in it before it looks at its left side.
+        conditions.append(F.when(reduce(and_, quoted), F.lit(True)).otherwise(reduce(and_, exact)))
     return Typed(value, kind), F.coalesce(reduce(and_, conditions), F.lit(False))
 
 
@@ -202,18 +208,28 @@ def _present(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 def write(typed: Typed, serde: Serde, *, is_key: bool = False) -> Column:
     """The bytes that a serde writes of a column. Raises NotNative."""
-    if type(serde) is Str and typed.type == T.StringType():
-        return typed.column.cast("binary")
-    if type(serde) is Int64 and typed.type == T.LongType():
-        return encoded_long(typed.column)
-    if type(serde) is Bytes and typed.type == T.BinaryType():
+    shown = show(typed, serde, is_key=is_key)
+    return encoded_long(shown) if type(serde) is Int64 else shown.cast("binary")
+
+
+def show(typed: Typed, serde: Serde, *, is_key: bool = False) -> Column:
+    """What a serde writes of a column, as a DataFrame shows it: text, a number, or bytes. Raises NotNative."""
+    taken = {Str: T.StringType(), Int64: T.LongType(), Bytes: T.BinaryType()}
+    if taken.get(type(serde)) == typed.type:
         return typed.column
-    if type(serde) is Json:
-        if is_key and holds_type(typed.type, T.DoubleType):
-            # Keys are compared, and sent to partitions, by their bytes.
-            raise NotNative("a double in a key, which Java writes in another form: cast() it to a long or a string")
-        return _json(typed).cast("binary")
-    raise NotNative(f"{serde!r} does not write {typed.type.simpleString()} in Catalyst")
+    if type(serde) is not Json:
+        raise NotNative(f"{serde!r} does not write {typed.type.simpleString()} in Catalyst")
+    if is_key and holds_type(typed.type, T.DoubleType):
+        # Keys are compared, and sent to partitions, by their bytes.
+        raise NotNative("a double in a key, which Java writes in another form: cast() it to a long or a string")
+    return _json(typed)
+
+
+def show_written(raw: Column, serde: Serde) -> Column:
+    """The same of what a serde has written."""
+    if type(serde) is Int64:
+        return decoded_long(raw)
+    return raw.cast("string") if type(serde) in (Str, Json) else raw
 
 
 def _json(typed: Typed) -> Column:

@@ -22,7 +22,7 @@ from headwater.dsl.topology import Sink, Source, Topology
 from headwater.errors import StreamsError, TopologyError
 from headwater.streams.spark.chain import build_chain, needs_clock
 from headwater.streams.spark.clock import Ticks, tick_options
-from headwater.streams.spark.columns import decoded_long, encoded_long, fail
+from headwater.streams.spark.columns import encoded_long, fail
 from headwater.streams.spark.native import Native
 from headwater.streams.spark.query import plan_natively
 from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, unpack_batch
@@ -35,6 +35,13 @@ __all__ = ["to_dataframes"]
 log = logging.getLogger("headwater")
 
 _HEADERS = "array<struct<key: string, value: binary>>"
+# The columns of a result behind its key, value and timestamp.
+_BESIDE = {
+    "headers": _HEADERS,
+    "partition": "int",
+    "shard": "int",
+    "order": "struct<stage: int, sequence: long, position: long>",
+}
 
 
 def to_dataframes(
@@ -85,14 +92,14 @@ def to_dataframes(
     results = {}
     for topic, (key, value) in written.items():
         parts = [
-            _native_results(native, sources, topic, key, value, numbered=native.topic not in unnumbered)
+            _native_results(native, sources, topic, numbered=native.topic not in unnumbered)
             for native in natives
             if topic in native.topics()
         ]
         if chain is not None and (not parts or _writes_elsewhere(planned, topic)):
             parts.append(_results(chain, topic, key, value))
         elif not parts:  # for bad or late records, of which stages in Catalyst have none
-            parts.append(_native_results(natives[0], sources, topic, key, value, numbered=True))
+            parts.append(_nothing(sources, key, value))
         results[topic] = reduce(DataFrame.unionByName, parts)
     return results
 
@@ -262,8 +269,17 @@ def _written(topology: Topology, config: Config) -> dict[str, tuple[Serde | None
                         "DataFrames there are: give it a name, or run the topology with SparkBackend or locally"
                     ]
                 )
-            if sink.topic not in topology.internal_topics:
-                written[sink.topic] = sink.key, sink.value
+            if sink.topic in topology.internal_topics:
+                continue
+            others = written.setdefault(sink.topic, (sink.key, sink.value))
+            if [*map(_type, others)] != [_type(sink.key), _type(sink.value)]:
+                raise TopologyError(
+                    [
+                        f"sink {sink.name!r} writes to {sink.topic!r} as another does, but with {sink.key!r} and "
+                        f"{sink.value!r} instead of {others[0]!r} and {others[1]!r}, so that its DataFrame has no one "
+                        "type: let them write to two topics, or with the same serdes"
+                    ]
+                )
     for topic in (config.dead_letters, config.late):
         if topic is not None:
             written.setdefault(topic, (None, None))
@@ -272,26 +288,21 @@ def _written(topology: Topology, config: Config) -> dict[str, tuple[Serde | None
 
 def _results(chain: DataFrame, topic: str, key: Serde | None, value: Serde | None) -> DataFrame:
     rows = chain.where((F.col("to") == OUTPUT) & (F.col("topic") == topic))
-    key_type, value_type = _type(key), _type(value)
-    schema = (
-        f"key {key_type}, value {value_type}, timestamp long, headers {_HEADERS}, partition int, shard int, "
-        "order struct<stage: int, sequence: long, position: long>"
-    )
+    kinds = {"key": _type(key), "value": _type(value), "timestamp": "long", **_BESIDE}
+    schema = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
     unpacked = rows.mapInArrow(_unpacking(key, value), schema)
     return unpacked.withColumn("timestamp", F.timestamp_millis("timestamp"))
 
 
-def _native_results(
-    native: Native, sources: DataFrame, topic: str, key: Serde | None, value: Serde | None, *, numbered: bool
-) -> DataFrame:
-    rows = native.frame(sources).where(F.col("topic") == topic)
+def _native_results(native: Native, sources: DataFrame, topic: str, *, numbered: bool) -> DataFrame:
+    rows = native.frame(sources, topic)
     sequence, position = F.col("sequence"), F.lit(0).cast("long")
     if native.is_aggregate or not numbered:
         sequence, position = F.col("timestamp"), sequence
     order = F.struct(F.lit(native.stage).alias("stage"), sequence.alias("sequence"), position.alias("position"))
     return rows.select(
-        _natively(F.col("key"), key).alias("key"),
-        _natively(F.col("value"), value).alias("value"),
+        F.col("key"),
+        F.col("value"),
         F.timestamp_millis("timestamp").alias("timestamp"),
         F.col("headers"),
         F.lit(None).cast("int").alias("partition"),
@@ -300,23 +311,10 @@ def _native_results(
     )
 
 
-def _natively(raw: Column, serde: Serde | None) -> Column:
-    match serde:
-        case Str() | Json():
-            return raw.cast("string")
-        case Int64():
-            return decoded_long(raw)
-        case TimeWindowed():
-            cut = F.octet_length(raw) - 8
-            start = decoded_long(F.substring(raw, cut + 1, F.lit(8)))
-            parts = [
-                _natively(F.substring(raw, F.lit(1), cut), serde.inner).alias("key"),
-                start.alias("start"),
-                (start + F.lit(serde.size_ms)).alias("end"),
-            ]
-            return F.when(raw.isNotNull(), F.struct(*parts))
-        case _:
-            return raw
+def _nothing(sources: DataFrame, key: Serde | None, value: Serde | None) -> DataFrame:
+    """No results, where some could be."""
+    kinds = {"key": _type(key), "value": _type(value), "timestamp": "timestamp", **_BESIDE}
+    return sources.where(F.lit(False)).select(*(F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()))
 
 
 def _type(serde: Serde | None) -> str:

@@ -29,7 +29,7 @@ from headwater.dsl.serde import Serde, TimeWindowed
 from headwater.dsl.topology import ProcessorNode, Sink, Source, Topology
 from headwater.dsl.windows import TimeWindows
 from headwater.streams.spark.catalyst import NotNative, Typed, to_catalyst
-from headwater.streams.spark.columns import encoded_long, fail, holds_type, read, write
+from headwater.streams.spark.columns import encoded_long, fail, holds_type, read, show, show_written, write
 from headwater.streams.spark.intake import row_batches
 from headwater.streams.spark.rows import OUTPUT, PACKED, SCHEMA, pack_batch
 from headwater.streams.spark.stages import Stage, Stages
@@ -68,9 +68,12 @@ class Native:
         sinks = [node.topic for node in self.topology.nodes.values() if isinstance(node, Sink)]
         return {t for t in sinks if isinstance(t, str) and t not in self.topology.internal_topics}
 
-    def frame(self, sources: DataFrame) -> DataFrame:
-        """Results (by_shard, sequence, topic, key, value, timestamp, headers) from rows in the sources' columns."""
-        return _Columns(self.topology, sources.where(F.col("topic") == self.topic)).results()
+    def frame(self, sources: DataFrame, topic: str | None = None) -> DataFrame:
+        """Results (by_shard, sequence, topic, key, value, timestamp, headers) from rows in the sources' columns.
+
+        Those for a topic are what its serdes write, as a DataFrame shows it; those for all topics are bytes.
+        """
+        return _Columns(self.topology, sources.where(F.col("topic") == self.topic)).results(topic)
 
 
 # ---- which stages ------------------------------------------------------------------------------------------------
@@ -167,6 +170,7 @@ class _Part:
     typed: Typed | None
     raw: Column | None = None
     serde: Serde | None = None
+    shown: Column | None = None
 
     @property
     def is_there(self) -> Column:
@@ -182,6 +186,13 @@ class _Part:
         if self.raw is None or self.serde != serde:
             raise NotNative(f"{serde!r} is to write what {self.serde!r} has written")
         return self.raw
+
+    def as_shown(self, serde: Serde, *, is_key: bool = False) -> Column:
+        """The same, as a DataFrame shows it."""
+        if self.typed is not None:
+            return show(self.typed, serde, is_key=is_key)
+        assert self.shown is not None
+        return self.shown
 
 
 @dataclass(frozen=True)
@@ -208,8 +219,9 @@ class _Columns:
     names: int = 0
     is_aggregated: bool = False
 
-    def results(self) -> DataFrame:
-        """The rows that its sinks write."""
+    def results(self, topic: str | None) -> DataFrame:
+        """The rows that its sinks write: as bytes, or those of one topic as a DataFrame shows them."""
+        form = _Part.as_bytes if topic is None else _Part.as_shown
         (source,) = [s for s in self.topology.sources() if s.topics[0] not in self.topology.internal_topics]
         self.frame = self.frame.withColumns({"by_shard": F.col("partition"), "sequence": F.col("offset")})
         self._below(source.name, self._read(source))
@@ -220,11 +232,12 @@ class _Columns:
                 reduce(and_, at.conditions, F.lit(True)),
                 F.struct(
                     F.lit(sink.topic).alias("topic"),
-                    at.key.as_bytes(sink.key, is_key=True).alias("key"),
-                    at.value.as_bytes(sink.value).alias("value"),
+                    form(at.key, sink.key, is_key=True).alias("key"),
+                    form(at.value, sink.value).alias("value"),
                 ),
             )
             for sink, at in self.written
+            if topic in (None, sink.topic)
         ]
         if len(rows) == 1:
             condition, record = rows[0]
@@ -240,6 +253,14 @@ class _Columns:
         name = f"_c{self.names}"
         self.frame = self.frame.withColumn(name, column)
         return F.col(name)
+
+    def _once(self, column: Column) -> Column:
+        """A column under a name that filters wait for too.
+
+        Spark moves a filter before the columns it looks at, with a copy of what computes them for each time it does: a
+        value was parsed a dozen times. It does not move one past what depends on more than the row.
+        """
+        return self._named(F.when(F.spark_partition_id() >= 0, column))
 
     # ---- from the source ---------------------------------------------------------------------------------------
 
@@ -259,7 +280,7 @@ class _Columns:
         for name, serde in (("key", source.key), ("value", source.value)):
             raw = F.col(name)
             try:
-                typed, is_sound = read(raw, serde, self._named)
+                typed, is_sound = read(raw, serde, self._once)
             except NotNative as reason:
                 raise NotNative(f"{name}s of {source.topics[0]}: {reason}") from None
             unread = fail(
@@ -270,7 +291,7 @@ class _Columns:
             )
             if is_sound is not None:
                 checked = F.when(raw.isNotNull(), F.when(is_sound, typed.column).otherwise(unread))
-                typed = Typed(self._named(checked), typed.type)
+                typed = Typed(self._once(checked), typed.type)
                 # Always true, but it reads the part, also if nobody else does: what cannot be read must not pass.
                 conditions.append(typed.column.isNotNull() | raw.isNull())
             parts.append(_Part(typed))
@@ -377,16 +398,20 @@ class _Columns:
             F.max("timestamp").alias("timestamp"), *(r.column.alias(f"_r{i}") for i, r in enumerate(results))
         )
         raw = F.col("_group")
+        shown = show_written(raw, serde)
         if windows is not None:
             start = F.unix_millis("_window.start")
+            end = start + windows.size_ms
+            shown = F.struct(shown.alias("key"), start.alias("start"), end.alias("end"))
             # Windows begin with the epoch; Spark also has those that a record just after it would share with the past.
             grouped = grouped.where(start >= 0)
             raw, serde = F.concat(raw, encoded_long(start)), TimeWindowed.of_ms(serde, windows.size_ms)
-        shown = [F.col(f"_r{i}").alias(name) for i, name in enumerate(of)]
+        totals = [F.col(f"_r{i}").alias(name) for i, name in enumerate(of)]
         self.frame = grouped.withColumns(
             {
                 "_raw": raw,
-                "_totals": F.struct(*shown),
+                "_shown": shown,
+                "_totals": F.struct(*totals),
                 "by_shard": F.spark_partition_id(),
                 "sequence": F.lit(0).cast("long"),
                 "headers": F.lit(None).cast("array<struct<key: string, value: binary>>"),
@@ -394,7 +419,7 @@ class _Columns:
         )
         self.is_aggregated = True
         kind = T.StructType([T.StructField(name, r.type) for name, r in zip(of, results, strict=True)])
-        return _At((), _Part(None, F.col("_raw"), serde), _Part(Typed(F.col("_totals"), kind)), True)
+        return _At((), _Part(None, F.col("_raw"), serde, F.col("_shown")), _Part(Typed(F.col("_totals"), kind)), True)
 
     def _aggregated_over(self, node: ProcessorNode, name: str, aggregator: Aggregator, at: _At) -> Typed:
         aggregate = aggregator.aggregates[name]

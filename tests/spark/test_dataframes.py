@@ -271,6 +271,15 @@ def test_topics_that_a_function_names_are_refused(spark: SparkSession) -> None:
         to_dataframes(builder.build(), {"orders": frame_of(spark, NUMBERED)})
 
 
+def test_a_topic_that_is_written_as_text_and_as_numbers_is_refused(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", value=Json(type=Order))
+    orders.map_values(col("n")).to("numbers", value=Int64(), name="by-int")
+    orders.map_values(col("n")).to("numbers", value=Json(), name="by-json")
+    with pytest.raises(TopologyError, match=r"sink 'by-json' writes to 'numbers' as another does, but with Str\(\) and"):
+        to_dataframes(builder.build(), {"orders": frame_of(spark, NUMBERED)})
+
+
 def test_doubles_for_float64_are_to_be_bytes(spark: SparkSession) -> None:
     builder = StreamsBuilder()
     builder.stream("orders", value=Float64()).filter(lambda key, value: value > 1).to("out")
