@@ -83,9 +83,8 @@ def test_a_worker_that_was_away_while_others_processed_and_deleted_its_records_g
         fleet(broker, tmp_path / "stopped", connect=HardOfHearing) as workers,
         feeding(broker, seed=5, per_second=50) as feed,
     ):
-        sleeper = workers.start()
-        workers.await_commits()
-        workers.suspend(sleeper)
+        sleeper = workers.start(Stopping("between", 100, moment=0.0))
+        workers.await_stop(sleeper)
         workers.await_tasks(workers.start())
         # The other deletes what it has processed once in a while.
         until(lambda: start(broker, f"{APP}-by-shop-repartition") > 0, PATIENCE)

@@ -96,21 +96,21 @@ class ImpatientSeat(Seat):
 
 
 class HardOfHearing(PointedConnection):
-    """A worker that was stopped reads on for a while before it hears what its group has decided meanwhile."""
+    """A worker that, when it was stopped between two commits, reads on for a while before it hears what its group has
+    decided meanwhile."""
 
-    _polled = 0.0
-    _deaf_until = 0.0
+    _deleted = False
 
     def poll(self, give_up: GiveUp) -> bool:
-        now = time.monotonic()
-        if self._polled and now - self._polled > PAST_SESSION / 2:
-            self._deaf_until = now + 2.0
-        self._polled = now
-        if now < self._deaf_until:
-            self._reader.fill()
-            self._look_into_deletions(give_up)
-            return True
-        return super().poll(give_up)
+        moved = super().poll(give_up)
+        if len(self._offsets) == TASKS:
+            before = time.monotonic()
+            self._at("between")
+            while before + PAST_SESSION / 2 < time.monotonic() < before + PATIENCE and not self._deleted:
+                self._reader.fill()
+                self._deleted = bool(self._reader.cut)
+                self._look_into_deletions(give_up)
+        return moved
 
 
 def open_app(
