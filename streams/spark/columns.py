@@ -79,7 +79,9 @@ def read(raw: Column, serde: Serde, named: Callable[[Column], Column]) -> tuple[
     if type(serde) is Str:
         return Typed(named(F.make_valid_utf8(text)), kind), None
     if type(serde) is Int64:
-        return Typed(named(decoded_long(raw)), kind), F.octet_length(raw) == 8
+        # Of more bytes than eight Spark cannot make a number, and ends the query without saying where.
+        is_long = F.octet_length(raw) == 8
+        return Typed(named(F.when(is_long, decoded_long(raw))), kind), is_long
     if type(serde) is Json:
         return _read_json(text, kind, msgspec.inspect.type_info(serde.type), named)
     raise NotNative(f"Spark does not read {serde!r} as Python does")
@@ -101,18 +103,22 @@ def _read_json(
     ]
 
     def is_quoted(leaf: Column) -> Column:
-        is_word = (leaf >= "\\") & (leaf < "{") & (leaf != "true") & (leaf != "false")
+        # Nothing else in JSON begins with a letter but these; `?` stands for half a character, which Spark lets pass.
+        is_small = (leaf >= "a") & (leaf < "{") & (leaf != "true") & (leaf != "false")
+        is_word = (is_small | ((leaf >= "A") & (leaf < "["))) & ~leaf.contains("?")
         return is_word | F.contains(text, F.concat(F.lit('"'), leaf, F.lit('"')))
 
     quoted = list(_texts(value, kind, is_quoted))
     if quoted:
         again = _from_json(framed, _open(kind))
-        exact = [
-            again.getField(_CORRUPT).isNull(),
-            *_texts(again.getField("value"), kind, lambda leaf: F.schema_of_variant(leaf).isin("STRING", "VOID")),
-        ]
-        # Not `|`: Spark computes what stands several times in it before it looks at its left side.
-        conditions.append(F.when(reduce(and_, quoted), F.lit(True)).otherwise(reduce(and_, exact)))
+
+        def is_exact(read: Column) -> Column:
+            texts = _texts(read.getField("value"), kind, lambda leaf: F.schema_of_variant(leaf).isin("STRING", "VOID"))
+            return reduce(and_, texts, read.getField(_CORRUPT).isNull())
+
+        # Not `|`: Spark computes what stands several times in it before it looks at its left side. In an array, so that
+        # it is read once for all that is asked of it.
+        conditions.append(F.when(reduce(and_, quoted), F.lit(True)).otherwise(F.forall(F.array(again), is_exact)))
     return Typed(value, kind), F.coalesce(reduce(and_, conditions), F.lit(False))
 
 

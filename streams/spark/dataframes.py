@@ -62,7 +62,8 @@ def to_dataframes(
 
     Results have `key`, `value` (text, numbers, structs of windows where the topic's serdes are such), `timestamp`,
     `headers`, `partition` if one was chosen, and `shard` and `order`: of two results in one shard (none where no step
-    needed one) the one with the higher `order` is later, so that `max_by(value, order)` is the last value of a key.
+    needed one) and one batch the one with the higher `order` is later, so that `max_by(value, order)` over a batch is
+    the last value of a key in it.
     """
     if not frames:
         raise StreamsError(
@@ -272,7 +273,7 @@ def _written(topology: Topology, config: Config) -> dict[str, tuple[Serde | None
             if sink.topic in topology.internal_topics:
                 continue
             others = written.setdefault(sink.topic, (sink.key, sink.value))
-            if [*map(_type, others)] != [_type(sink.key), _type(sink.value)]:
+            if [*map(_form, others)] != [_form(sink.key), _form(sink.value)]:
                 raise TopologyError(
                     [
                         f"sink {sink.name!r} writes to {sink.topic!r} as another does, but with {sink.key!r} and "
@@ -296,7 +297,7 @@ def _results(chain: DataFrame, topic: str, key: Serde | None, value: Serde | Non
 
 def _native_results(native: Native, sources: DataFrame, topic: str, *, numbered: bool) -> DataFrame:
     rows = native.frame(sources, topic)
-    sequence, position = F.col("sequence"), F.lit(0).cast("long")
+    sequence, position = F.col("sequence"), F.col("position").cast("long")
     if native.is_aggregate or not numbered:
         sequence, position = F.col("timestamp"), sequence
     order = F.struct(F.lit(native.stage).alias("stage"), sequence.alias("sequence"), position.alias("position"))
@@ -329,6 +330,11 @@ def _type(serde: Serde | None) -> str:
             return f"struct<key: {_type(serde.inner)}, start: long, end: long>"
         case _:
             return "binary"
+
+
+def _form(serde: Serde | None) -> object:
+    """What two serdes must share to be shown in one column: of windows, also how long they are."""
+    return serde if isinstance(serde, TimeWindowed | SessionWindowed) else _type(serde)
 
 
 def _unpacking(key: Serde | None, value: Serde | None) -> Callable[[Iterable[Any]], Iterator[Any]]:

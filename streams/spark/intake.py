@@ -137,14 +137,17 @@ class _Partition:
 def _parts(batch: Any, partitions_of: Callable[[str], int]) -> Iterator[tuple[str, int, Any]]:
     """A batch by topic and partition, each part in its order; where no partition is given, the key chooses it."""
 
-    def chosen(topic: str, key: bytes | None) -> int:
+    def chosen(topic: str, key: bytes | None, given: int | None) -> int:
+        if given is not None:
+            return given
         return 0 if key is None else partition_for(key, partitions_of(topic))
 
     topics, partitions = batch.column("topic"), batch.column("partition")
     if not len(topics):
         return
     if partitions.null_count:
-        partitions = pa.array(map(chosen, topics.to_pylist(), batch.column("key").to_pylist()), pa.int32())
+        columns = (column.to_pylist() for column in (topics, batch.column("key"), partitions))
+        partitions = pa.array(map(chosen, *columns), pa.int32())
     first = topics[0].as_py(), partitions[0].as_py()
     if pc.all(pc.equal(topics, first[0])).as_py() and pc.all(pc.equal(partitions, first[1])).as_py():
         yield (*first, batch)

@@ -69,7 +69,8 @@ class Native:
         return {t for t in sinks if isinstance(t, str) and t not in self.topology.internal_topics}
 
     def frame(self, sources: DataFrame, topic: str | None = None) -> DataFrame:
-        """Results (by_shard, sequence, topic, key, value, timestamp, headers) from rows in the sources' columns.
+        """Results (by_shard, sequence, position, topic, key, value, timestamp, headers) from rows in the sources'
+        columns; `position` orders those of one record.
 
         Those for a topic are what its serdes write, as a DataFrame shows it; those for all topics are bytes.
         """
@@ -241,11 +242,12 @@ class _Columns:
         ]
         if len(rows) == 1:
             condition, record = rows[0]
-            frame = self.frame.where(condition).withColumn("_record", record)
+            frame = self.frame.where(condition).withColumns({"position": F.lit(0), "_record": record})
         else:
             made = F.array(*(F.when(condition, record) for condition, record in rows))
-            frame = self.frame.withColumn("_record", F.explode(F.filter(made, lambda one: one.isNotNull())))
-        return frame.select("by_shard", "sequence", "_record.*", "timestamp", "headers")
+            one = F.posexplode(F.filter(made, lambda one: one.isNotNull())).alias("position", "_record")
+            frame = self.frame.select("by_shard", "sequence", one, "timestamp", "headers")
+        return frame.select("by_shard", "sequence", "position", "_record.*", "timestamp", "headers")
 
     def _named(self, column: Column) -> Column:
         """A column under a name, so that it is computed once however often it is used."""

@@ -351,6 +351,7 @@ class SparkQuery:
     def drain(self) -> None:
         """End it after one more batch, in which no input waits for another: there will be no more input."""
         self.query.stop()
+        self._note_natives()
         self._begin(drain=True)
         self._asked(lambda: self.query.awaitTermination())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,9 @@ from headwater import (
     agg,
     col,
 )
+from headwater.dsl.partitioner import partition_for
 from headwater.streams.spark.dataframes import to_dataframes
+from headwater.streams.spark.intake import _parts
 
 Sent = tuple[str | None, int, int]  # key, n, timestamp
 NUMBERED = "key string, value struct<n: long>, timestamp long, offset long"
@@ -278,6 +281,32 @@ def test_a_topic_that_is_written_as_text_and_as_numbers_is_refused(spark: SparkS
     orders.map_values(col("n")).to("numbers", value=Json(), name="by-json")
     with pytest.raises(TopologyError, match=r"sink 'by-json' writes to 'numbers' as another does, but with Str"):
         to_dataframes(builder.build(), {"orders": frame_of(spark, NUMBERED)})
+
+
+def test_two_windows_of_different_lengths_in_one_topic_are_refused(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("orders").group_by_key()
+    for minutes in (1, 5):
+        windows = TimeWindows.of(timedelta(minutes=minutes))
+        orders.windowed_by(windows).count().to_stream().to("counts", name=f"every-{minutes}")
+    with pytest.raises(TopologyError, match="sink 'every-5' writes to 'counts' as another does"):
+        to_dataframes(builder.build(), {"orders": frame_of(spark, NUMBERED)})
+
+
+def test_two_results_of_a_record_in_one_topic_are_in_order(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", value=Json(type=Order))
+    orders.filter(col("n") > 0).to("out")
+    orders.select(n=col("n") * 10).to("out", value=Json())
+    frame = spark.createDataFrame([("a", (1,), 30, 1)], NUMBERED)
+    out = to_dataframes(builder.build(), {"orders": frame})["out"]
+    assert [value["n"] for value, _ in by_key(out)["a"]] == [1, 10]
+
+
+def test_a_batch_of_records_with_and_without_partitions_keeps_those_it_was_given() -> None:
+    columns = {"topic": ["a", "b", "b"], "partition": pa.array([None, 3, None], pa.int32()), "key": [b"k", b"k", b"k"]}
+    parts = [(topic, partition) for topic, partition, _ in _parts(pa.record_batch(columns), lambda topic: 4)]
+    assert parts == [("a", partition_for(b"k", 4)), ("b", 3), ("b", partition_for(b"k", 4))]
 
 
 def test_doubles_for_float64_are_to_be_bytes(spark: SparkSession) -> None:

@@ -291,6 +291,8 @@ MALFORMED = {
     "a number in a list of texts": b'{"id":1,"user":"a","tags":["x",7]}',
     "null in a map": b'{"id":1,"user":"a","rates":{"eur":null}}',
     "single quotes": b"{'id':1,'user':'a'}",
+    "half a character": b'{"id":1,"user":"bob\\ud83d"}',
+    "a number in place of the second of two texts": b'{"id":1,"user":"a","note":17}',
     "NaN": b'{"id":1,"user":"a","amount":NaN}',
     "a control character": b'{"id":1,"user":"a\tb"}',
     "no UTF-8": b'{"id":1,"user":"\xff"}',
@@ -311,6 +313,7 @@ def test_bad_keys_and_negative_timestamps_are_refused(spark: SparkSession) -> No
     topology = drawn(lambda orders: orders.filter(col("id") > 0).to("out"), key=Int64())
     order = b'{"id":1,"user":"a"}'
     check_both_refuse(spark, topology, (b"seven b", order, 0, ()))
+    check_both_refuse(spark, topology, (b"nine byte", order, 0, ()))
     check_both_refuse(spark, topology, (None, order, -1, ()))
     records: list[Raw] = [(n.to_bytes(8, "big", signed=True), order, 0, ()) for n in (0, -1, 2**63 - 1, -(2**63))]
     assert by_catalyst(spark, topology, records) == by_python(topology, records)
