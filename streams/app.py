@@ -180,7 +180,8 @@ class App:
             except TopicsChanged as changed:
                 log.warning("%s; starting again with as many tasks", changed)
                 assert worker is not None
-                worker.close()
+                self._commit_if_possible(worker)
+                worker.close(commit=False)
                 self._worker = None
             except BaseException as fault:
                 passing = _may_pass(fault)
@@ -198,6 +199,14 @@ class App:
                 self._enter("restarting")
                 self._stop.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
+
+    def _commit_if_possible(self, worker: Worker) -> None:
+        try:
+            worker.commit()
+        except Exception as fault:
+            if not _may_pass(fault):
+                raise
+            log.warning("%s What was done since the last commit is done again.", fault)
 
     def _give_up(self, worker: Worker | None) -> None:
         self._worker = None

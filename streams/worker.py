@@ -9,6 +9,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -445,12 +446,14 @@ class Worker:
 
     def close(self, *, commit: bool = True) -> None:
         """Commit (unless something has failed), stop all tasks and leave."""
-        try:
-            if commit:
-                self.commit()
-        finally:
-            for task_id in list(self.tasks):
-                self._stop(task_id)
+        # All of it, whichever fails: a member that is not closed would keep its tasks.
+        with ExitStack() as ends:
+            ends.callback(self._connection.close)
             if self.global_task is not None:
-                self.global_task.close()
-            self._connection.close()
+                ends.callback(self.global_task.close)
+            try:
+                if commit:
+                    self.commit()
+            finally:
+                for task_id in self.tasks:
+                    ends.callback(self._stop, task_id)

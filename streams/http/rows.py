@@ -92,6 +92,8 @@ class Rows:
         name = question.store
         if name in worker.topology.global_stores:
             return {**find(worker, question), "missing": []}
+        if not store_spec(worker.topology, name).changelog or name in worker.topology.source_changelogs:
+            scope = scope._replace(stale=False)  # copies do not follow these
         places = self._places()
         keeping = [task.task_id for task in keepers(worker.plan, name)]
         wanted, routed = self._wanted(worker, question, scope, keeping)

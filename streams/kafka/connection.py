@@ -26,6 +26,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -229,13 +230,16 @@ class KafkaConnection:
             time.sleep(0.01)
         if any(other.topology != self._hash for other in roster.live().values()):
             roster.close()
-            raise TopologyError(
-                [
-                    f"application {self._app_id!r} is running with another topology: stop it first, or give this one "
-                    f"another id (--app-id)"
-                ]
-            )
+            raise self._is_another()
         return roster
+
+    def _is_another(self) -> TopologyError:
+        return TopologyError(
+            [
+                f"application {self._app_id!r} is running with another topology: stop it first, or give this one "
+                f"another id (--app-id)"
+            ]
+        )
 
     # ---- who runs what -----------------------------------------------------------------------------------------
 
@@ -266,6 +270,8 @@ class KafkaConnection:
         worker's by now, and this one, which was away for a while, has not heard of it yet.
         """
         for place, fault in list(self._reader.cut.items()):
+            if place not in self._reader.cut:
+                continue  # its task has just been given up, for another of its inputs
             task_id = next((task_id for task_id, offsets in self._offsets.items() if place in offsets), None)
             if task_id is None:
                 raise fault
@@ -472,6 +478,9 @@ class KafkaConnection:
         self._check_topics()
         assert self.roster is not None
         self.roster.poll()
+        # Two that start at once hear of each other only now; all agree on which is to go.
+        if any(other.topology < self._hash for other in self.roster.live().values()):
+            raise self._is_another()
         standbys = self.standbys
         said = Announcement(
             worker=self._slot.id,
@@ -518,16 +527,17 @@ class KafkaConnection:
         }
 
     def close(self) -> None:
-        # The seat first: others may go on at once.
-        if self._seat is not None:
-            self._seat.close()
-        if self.roster is not None:
-            self.roster.leave()
-            self.roster.close()
-        self._writer.close()
-        self._copies.close()
-        self._reader.close()
-        self._slot.release()
+        with ExitStack() as ends:
+            ends.callback(self._slot.release)
+            ends.callback(self._reader.close)
+            ends.callback(self._copies.close)
+            ends.callback(self._writer.close)
+            if self.roster is not None:
+                ends.callback(self.roster.close)
+                ends.callback(self.roster.leave)
+            # The seat first: others may go on at once.
+            if self._seat is not None:
+                ends.callback(self._seat.close)
 
 
 def _gone(external: Sequence[str], internal: Sequence[str]) -> str:

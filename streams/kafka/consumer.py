@@ -175,13 +175,21 @@ class KafkaConsumer(Consumer):
         with self._questions.to(f"give records of {', '.join(self.topics)}"):
             first = self._client.poll(0 if self._ahead else seconds)
             messages = [] if first is None else [first, *(self._client.consume(room - 1, 0) if room > 1 else ())]
+        fault: StreamsError | None = None
         for message in messages:
             place = (str(message.topic()), message.partition() or 0)
             error = message.error()
-            if error is not None:
+            if error is None:
+                if place in self._reads:
+                    self._ahead.append(_record(place, message))
+                continue
+            try:
                 self._heed(place, message, error)
-            elif place in self._reads:
-                self._ahead.append(_record(place, message))
+            except StreamsError as heard:
+                fault = fault or heard
+        # Not before the others are taken: the client does not give them again.
+        if fault is not None:
+            raise fault
 
     def _heed(self, place: Place, message: Message, error: KafkaError) -> None:
         """Do what an event of the client's asks for."""

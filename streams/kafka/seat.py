@@ -34,6 +34,7 @@ _TAKEN = {
     KafkaError.FENCED_INSTANCE_ID: "another worker has taken it",
 }
 _LATE = KafkaError._MAX_POLL_EXCEEDED
+_CLASSIC = ("session.timeout.ms", "heartbeat.interval.ms")
 # Said of partitions that are only watched, and of brokers that are away for now: the clients connect again by
 # themselves.
 _HARMLESS = {
@@ -90,6 +91,16 @@ class Seat:
             # Offsets of a transaction that is not over are waited for, never passed by.
             "isolation.level": "read_committed",
         }
+        # How long a member may be silent is the brokers' to say in KIP-848's protocol, and its client refuses these.
+        self._classic = {name: self._settings.pop(name) for name in _CLASSIC if name in self._settings}
+        if str(self._settings["group.protocol"]).lower() == "classic":
+            self._be_classic()
+        elif self._classic:
+            log.warning(
+                "%s: for the classic protocol of groups only (--set group.protocol=classic); in KIP-848's, "
+                "group.consumer.session.timeout.ms of the brokers holds",
+                ", ".join(self._classic),
+            )
         self._topics = sorted(topics)
         self._leaving: Leaving = lambda places, commit: None
         self._fault: BaseException | None = None
@@ -187,10 +198,17 @@ class Seat:
     def _speak_classic(self) -> None:
         log.warning("the brokers do not know the group protocol of KIP-848: the classic one is used")
         self._consumer.close()
-        del self._settings["group.remote.assignor"]
-        self._settings |= {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"}
+        self._be_classic()
         self.held.clear()
         self._consumer = self._sit()
+
+    def _be_classic(self) -> None:
+        del self._settings["group.remote.assignor"]
+        self._settings |= {
+            **self._classic,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
 
     # ---- offsets -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import confluent_kafka
 import pytest
@@ -151,6 +152,41 @@ class TestProducer:
         assert [int(message.value() or b"") for message in records(kafka, topic)] == list(range(5000))
 
 
+class Interrupted:
+    """A client that reports an error before the second record it gives."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._told = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def consume(self, *given: Any) -> list[Any]:
+        found = self._client.consume(*given)
+        while not self._told and len(found) < 2:
+            found += self._client.consume(*given)
+        if not self._told:
+            self._told = True
+            return [Refused("elsewhere"), *found]
+        return found
+
+
+class Refused(NamedTuple):
+    """What comes in a record's place when a topic may not be read."""
+
+    name: str
+
+    def topic(self) -> str:
+        return self.name
+
+    def partition(self) -> int:
+        return 0
+
+    def error(self) -> confluent_kafka.KafkaError:
+        return confluent_kafka.KafkaError(confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
 class TestConsumer:
     def test_only_committed_records_are_read_and_marks_are_not_waited_for(
         self, kafka: Broker, broker: str, topic: str
@@ -173,6 +209,15 @@ class TestConsumer:
         with Consumer(broker, name) as consumer:
             found = Counter(int(record.value or b"") for record in drain(consumer))
         assert found == Counter(range(20_000))
+
+    def test_an_error_among_records_takes_none_with_it(self, broker: str, topic: str) -> None:
+        fill(broker, topic, 3)
+        with Consumer(broker, topic) as consumer:
+            assert isinstance(consumer, KafkaConsumer)
+            consumer._client = Interrupted(consumer._client)
+            with pytest.raises(StreamsError, match="Topic authorization failed"):
+                drain(consumer)
+            assert [record.value for record in drain(consumer)] == [b"0", b"1", b"2"]
 
     def test_pausing_holds_back_what_was_fetched(self, kafka: Broker, broker: str) -> None:
         name = kafka.create(f"t-{uuid.uuid4().hex}", 2)

@@ -16,6 +16,8 @@ from tests.kafka.shop import APP, feeding, make_topics
 from tests.kafka.workers import PAST_SESSION, HardOfHearing, Impatient, KafkaFleet, Stopping, finish, fleet
 from tests.streams.apps import until
 
+# The shortest session that a broker allows by default.
+CLASSIC = {"group.protocol": "classic", "session.timeout.ms": "6000"}
 POINTS = ("after-offsets", "after-records", "after-transaction", "after-rows")
 
 
@@ -76,11 +78,12 @@ def test_a_broker_that_was_away_at_any_point_of_a_commit_loses_and_doubles_nothi
     assert differences(undisturbed(given, tmp_path / "undisturbed"), got) == []
 
 
+@pytest.mark.parametrize("protocol", [{}, CLASSIC], ids=["consumer", "classic"])
 def test_a_worker_that_was_away_while_others_processed_and_deleted_its_records_goes_on(
-    tmp_path: Path, broker: Broker
+    tmp_path: Path, broker: Broker, protocol: dict[str, str]
 ) -> None:
     with (
-        fleet(broker, tmp_path / "stopped", connect=HardOfHearing) as workers,
+        fleet(broker, tmp_path / "stopped", connect=HardOfHearing, changes={"kafka": protocol}) as workers,
         feeding(broker, seed=5, per_second=50) as feed,
     ):
         sleeper = workers.start(Stopping("between", 100, moment=0.0))

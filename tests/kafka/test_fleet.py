@@ -1,11 +1,16 @@
 """Workers and their group: what is said and done when a member is slow, comes back too soon, or does not fit in."""
 
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headwater import StreamsBuilder, TopologyError
+from headwater import JoinWindows, StreamsBuilder, StreamsError, TopologyError
+from headwater.streams.kafka.connection import KafkaConnection
+from headwater.streams.kafka.roster import Roster
+from headwater.streams.worker import Worker
 from tests.kafka.broker import Broker
 from tests.kafka.place import Place, failed
 from tests.kafka.service import Service
@@ -84,6 +89,48 @@ def test_another_topology_is_refused_while_the_first_runs(place: Place) -> None:
     with place.app(builder.build()) as app:
         app.wait_idle()
         assert app.store("counts").get("ann") == 10
+
+
+def test_of_two_topologies_that_start_at_once_one_goes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def see_nobody(connection: KafkaConnection) -> Roster:
+        return Roster(connection._settings, connection._app_id, connection._slot.id)
+
+    monkeypatch.setattr(KafkaConnection, "_enrol", see_nobody)
+    apps = [place.app(), place.app(place.regrouping())]
+    for app in apps:
+        app.start()
+    until(lambda: [app.state for app in apps].count("failed") == 1)
+    (gone,) = [app for app in apps if app.state == "failed"]
+    assert f"'{place.app_id}' is running with another topology" in str(gone.error)
+    time.sleep(1)
+    (other,) = [app for app in apps if app is not gone]
+    assert other.state == "running"
+    other.stop()
+
+
+def test_a_task_that_lost_records_of_two_inputs_to_another_worker_is_given_up(place: Place) -> None:
+    builder = StreamsBuilder()
+    left, right = (builder.stream(place.source).repartition(name=name) for name in ("left", "right"))
+    left.join(right, lambda a, b: a, JoinWindows.of(timedelta(seconds=1))).to(place.sink)
+    with place.app(builder.build()) as app:
+        place.send(KEYS[:3])
+        app.wait_idle()
+
+        def cut(worker: Worker) -> None:
+            """As if the group had gone on, and others had deleted what this worker would read next."""
+            connection: Any = worker._connection
+            (task,) = [task for task, inputs in connection._inputs.items() if len(inputs) == 2]
+            for at in connection._inputs[task]:
+                connection._offsets[task][at] = 0
+                connection._reader.cut[at] = StreamsError(f"{at} is gone")
+
+        app.look(cut)
+        until(lambda: not app.look(lambda worker: worker._connection._reader.cut))
+        app.wait_idle()
+        place.send(KEYS[:3])
+        app.wait_idle()
+    # Two records of a key, each joined with both.
+    assert {key: len(values) for key, values in place.out().items()} == {"ann": 4, "bob": 4, "cid": 4}
 
 
 def test_partitions_added_under_an_application_with_state_stop_it_by_name(place: Place) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headwater import KeyValue, Processor, Topology
+from headwater import KeyValue, Processor, StreamsBuilder, Topology
 from headwater.state.memory import MemoryBackend
 from headwater.streams.app import App
 from headwater.streams.http.server import listening
@@ -171,6 +171,20 @@ def test_a_copy_answers_only_when_asked_to(shared: tuple[App, App]) -> None:
         # What runs here is not stale, whoever asks.
         fresh = ask(url, "/stores/counts/all", stale="ok", tasks=",".join(tasks_of(first)))
         assert ("stale" in fresh.json, "Headwater-Lag" in fresh.headers) == (False, False)
+
+
+def test_a_copy_says_nothing_of_rows_that_it_does_not_follow(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.table("in", store="counts")
+    place = Place(tmp_path)
+    place.send("a")
+    with place.app(builder.build(optimize=True)) as app:
+        app.wait_idle()
+        copies = copied(app, 0)
+        app.look(lambda worker: setattr(worker._connection, "standbys", copies))
+        known = Known("one", [Peer("two", None, ()), Peer("three", "http://three:1", (), {"0_0": 0})], touch=False)
+        with listening(app, ADDRESS, app_id="app", places=lambda: known) as url:
+            assert ask(url, "/stores/counts/get", key='"a"', stale="ok").status == 503
 
 
 class Keep(Processor):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater import Admin, Producer, StreamsBuilder, StreamsError, Topology
+from headwater import Admin, Processor, Producer, StreamsBuilder, StreamsError, Topology
 from headwater.state.log import Log
+from headwater.streams.connection import Passing
+from headwater.streams.worker import TopicsChanged, Worker
 from tests.streams.apps import Place, counting, until
 
 
@@ -36,6 +38,57 @@ def test_new_partitions_of_an_input_are_read_at_once(tmp_path: Path) -> None:
                 producer.send("in", key=f"k{partition}", value='"x"', partition=partition)
         until(lambda: len(place.out()) == 4)
         assert app.state == "running"
+
+
+def test_brokers_that_are_away_just_then_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path, partitions=2)
+    check, commit = Worker._check_topics, Worker.commit
+    changed: list[Worker] = []
+    away: list[Worker] = []
+
+    def notice(worker: Worker) -> None:
+        try:
+            check(worker)
+        except TopicsChanged:
+            changed.append(worker)
+            raise
+
+    def commit_later(worker: Worker) -> bool:
+        if changed and not away:
+            away.append(worker)
+            raise Passing("the brokers are away")
+        return commit(worker)
+
+    monkeypatch.setattr(Worker, "_check_topics", notice)
+    monkeypatch.setattr(Worker, "commit", commit_later)
+    with place.app() as app:
+        app.wait_idle()
+        Admin(place.broker).alter_topic("in", partitions=4)
+        until(lambda: away)
+        place.send("a", "b", "c")
+        until(lambda: len(place.out()) == 3)
+        assert app.state == "running"
+
+
+class Sulking(Processor):
+    def close(self) -> None:
+        raise ValueError("no")
+
+
+def test_a_step_that_cannot_be_closed_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
+    place = Place(tmp_path, partitions=2)
+    sulking, copying = StreamsBuilder(), StreamsBuilder()
+    sulking.stream("in").process(Sulking)
+    copying.stream("in").to("out")
+    app = place.app(sulking.build()).start()
+    app.wait_idle()
+    with pytest.raises(StreamsError, match="close failed with ValueError: no"):
+        app.__exit__(None, None, None)
+    # Its tasks and its place in the group are free.
+    with place.app(copying.build()) as other:
+        place.send("a", "b", "c")
+        until(lambda: len(place.out()) == 3)
+        assert len(other.metrics()["tasks"]) == 2
 
 
 def test_new_partitions_under_a_repartition_stop_the_application_by_name(tmp_path: Path) -> None:
