@@ -28,7 +28,7 @@ test: dev jars ## run the tests and the doctests of package, README and docs
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 conformance-spark: dev jars ## replay all golden traces on Spark, which takes about half an hour
-	HEADWATER_SPARK=all $(BIN)/pytest -q -n 0 tests/spark/test_traces.py
+	HEADWATER_SPARK=all $(BIN)/pytest -q -n $(WORKERS) tests/spark/test_traces.py
 
 kill-kafka: dev jars ## kill workers on Kafka 40 times for each of 5 seeds, which takes a quarter of an hour
 	HEADWATER_KILLS=many $(BIN)/pytest -q -n 0 tests/kafka/test_kills.py

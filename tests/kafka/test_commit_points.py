@@ -11,7 +11,7 @@ import pytest
 from tests.crash.shop import counted, differences
 from tests.crash.workers import Dying, undisturbed
 from tests.kafka.broker import PATIENCE, Broker
-from tests.kafka.reading import start
+from tests.kafka.reading import end, start
 from tests.kafka.shop import APP, feeding, make_topics
 from tests.kafka.workers import PAST_SESSION, HardOfHearing, Impatient, KafkaFleet, Stopping, finish, fleet
 from tests.streams.apps import until
@@ -86,17 +86,19 @@ def test_a_worker_that_was_away_while_others_processed_and_deleted_its_records_g
         fleet(broker, tmp_path / "stopped", connect=HardOfHearing, changes={"kafka": protocol}) as workers,
         feeding(broker, seed=5, per_second=50) as feed,
     ):
-        sleeper = workers.start(Stopping("between", 100, moment=0.0))
+        sleeper = workers.start(Stopping("between", 50, moment=0.0))
         workers.await_stop(sleeper)
+        topic = f"{APP}-by-shop-repartition"
+        last = end(broker, topic, committed=False)
         workers.await_tasks(workers.start())
         # The other deletes what it has processed once in a while.
-        until(lambda: start(broker, f"{APP}-by-shop-repartition") > 0, PATIENCE)
+        until(lambda: start(broker, topic) > last, PATIENCE)
         before = len(workers.commits())
         workers.resume(sleeper)
         until(lambda: sleeper.pid in {pid for _, pid, _ in workers.commits()[before:]}, PATIENCE)
         given = feed.end()
         workers.end()
-    got = finish(broker, tmp_path / "stopped")
+    got = finish(broker, tmp_path / "stopped", kafka=protocol)
     assert differences(undisturbed(given, tmp_path / "undisturbed"), got) == []
 
 

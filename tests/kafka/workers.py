@@ -255,13 +255,13 @@ def fleet(kafka: Broker, folder: Path, **options: Any) -> Iterator[KafkaFleet]:
             process.join()
 
 
-def finish(kafka: Broker, folder: Path, **changes: Any) -> Outcome:
+def finish(broker: Broker, folder: Path, **changes: Any) -> Outcome:
     """Let one worker that nobody disturbs do what is left, and return what came of it all."""
-    with open_app(config(folder, **changes), kafka.bootstrap, folder) as app:
+    with open_app(config(folder, **changes), broker.bootstrap, folder) as app:
         deadline = time.monotonic() + PATIENCE
         # Until the sessions of the dead are over, some tasks are theirs.
         while len(app.metrics()["tasks"]) < TASKS:
             assert time.monotonic() < deadline, "not all tasks start"
             time.sleep(0.1)
         app.wait_idle(PATIENCE)
-        return outcome(kafka, app)
+        return outcome(broker, app)
