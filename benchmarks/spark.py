@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import platform
 import statistics
@@ -224,8 +225,9 @@ def _passed(batch: Mapping[str, Any], topic: str) -> int:
     total = 0
     for source in batch["sources"]:
         if "Kafka" in source["description"]:
-            ends, starts = source["endOffset"], source["startOffset"]
-            total += sum(ends[topic].values()) - (sum(starts[topic].values()) if starts else 0)
+            # JSON, which Spark gives as text; null at the beginning.
+            ends, starts = (json.loads(source[at] or "null") or {} for at in ("endOffset", "startOffset"))
+            total += sum(ends.get(topic, {}).values()) - sum(starts.get(topic, {}).values())
     return total
 
 
