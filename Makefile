@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv dev jars demo test conformance-spark kill-kafka rebalance-kafka check bench-core bench-log \
-	bench-load bench-restore bench-spark lock clean
+.PHONY: help venv dev jars demo test conformance-spark kill-kafka kill-spark rebalance-kafka check bench-core \
+	bench-log bench-load bench-restore bench-spark lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -32,6 +32,9 @@ conformance-spark: dev jars ## replay all golden traces on Spark, which takes ab
 
 kill-kafka: dev jars ## kill workers on Kafka 40 times for each of 5 seeds, which takes a quarter of an hour
 	HEADWATER_KILLS=many $(BIN)/pytest -q -n 0 tests/kafka/test_kills.py
+
+kill-spark: dev jars ## kill a query's JVM 10 times, on the log and on Kafka, which takes ten minutes
+	HEADWATER_KILLS=many $(BIN)/pytest -q -n 0 tests/spark/test_restart.py
 
 rebalance-kafka: dev jars ## let workers on Kafka come and go for two minutes, and measure the pauses
 	HEADWATER_REBALANCE=long $(BIN)/pytest -q -n 0 tests/kafka/test_rebalance.py

@@ -2,6 +2,7 @@
 are those of a query that nobody disturbed, on the embedded log and, read committed, on Kafka. Where writers do not look
 whether a batch is there already, the same comparison finds what was doubled."""
 
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ from tests.spark.killed import (
     watch,
 )
 
-KILLS, SEED = 10, 5
+# `make kill-spark` takes its time.
+KILLS, SEED = 10 if os.environ.get("HEADWATER_KILLS") == "many" else 6, 5
 ORDERS = 900
 # Of a batch, while there are kills: small ones, so that there are many.
 MAX_RECORDS = 90
