@@ -97,6 +97,8 @@ $(FETCHED): tests/kafka/pom.xml | $(CORE)
 	fi
 	rm -rf $(JARS)
 	$(MAVEN) --activate-profiles broker dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/broker
+	$(MAVEN) --activate-profiles broker dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/broker-4.2 \
+		-Dkafka=4.2.1
 	$(MAVEN) --activate-profiles streams dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/streams
 	$(MAVEN) --activate-profiles spark dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(JARS)/spark
 	@touch $@

@@ -320,6 +320,11 @@ class KafkaConnection:
             self._copies.met += 1
         else:
             self._begin_copy(spec, sources)
+        kept, _ = read_committed(self._copies[task_id].backend)
+        if any(kept.get(place, 0) > committed.get(place, (0, ""))[0] for place in self._inputs[task_id]):
+            why = "it has read on from the group's offsets: Kafka has lost a transaction, or they were set back"
+            self._copies.discard(task_id, why)
+            self._begin_copy(spec, sources)
         copy = self._copies[task_id]
         ends = self._cluster.ends(copy.logs)
         targets = ends | {place: committed[place][0] for place in sources}

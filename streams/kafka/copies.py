@@ -202,6 +202,11 @@ class Copies:
         """Keep a task's copy no longer up to date; its database stays for a while."""
         self._forget(task_id).backend.close()
 
+    def discard(self, task_id: str, why: str) -> None:
+        """Delete a task's copy; the next one fetches all of it."""
+        self.drop(task_id)
+        self._delete(task_id, why)
+
     def _forget(self, task_id: str) -> Copy:
         copy = self._copies.pop(task_id)
         if copy.logs:

@@ -7,7 +7,7 @@ JARS = Path(sys.prefix) / "jars"
 
 
 def jars(profile: str) -> list[Path]:
-    """The jars of a profile of pom.xml: `broker`, `streams` or `spark`."""
+    """The jars of a profile of pom.xml: `broker` (or its older one, `broker-4.2`), `streams` or `spark`."""
     found = sorted((JARS / profile).glob("*.jar"))
     if not found:
         raise RuntimeError(f"There are no jars in {JARS / profile}: fetch them with `make jars` (JDK 17 and Maven).")

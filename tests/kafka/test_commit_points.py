@@ -2,7 +2,7 @@
 takes its tasks over: outputs and stores are those of a run that nobody disturbed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,13 @@ from tests.crash.shop import counted, differences
 from tests.crash.workers import Dying, undisturbed
 from tests.kafka.broker import PATIENCE, Broker
 from tests.kafka.reading import end, start
-from tests.kafka.shop import APP, feeding, make_topics
+from tests.kafka.shop import APP, feeding
 from tests.kafka.workers import PAST_SESSION, HardOfHearing, Impatient, KafkaFleet, Stopping, finish, fleet
 from tests.streams.apps import until
 
 # The shortest session that a broker allows by default.
 CLASSIC = {"group.protocol": "classic", "session.timeout.ms": "6000"}
 POINTS = ("after-offsets", "after-records", "after-transaction", "after-rows")
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "broker").start()
-    make_topics(broker)
-    yield broker
-    broker.kill()
 
 
 def test_kills_at_every_point_of_a_commit_lose_and_double_nothing(tmp_path: Path, broker: Broker) -> None:

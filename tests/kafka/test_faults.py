@@ -118,6 +118,33 @@ def test_records_that_are_deleted_before_they_were_processed_stop_the_worker_by_
     assert "is no longer there: retention has deleted records that were not processed" in said
 
 
+def test_a_transaction_that_kafka_says_is_committed_and_loses_is_done_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    step_on = Writer._try
+
+    def lose(self: Writer, step: Any, offsets: Any, *arguments: object) -> None:
+        if arguments:
+            step_on(self, step, offsets, *arguments)
+        else:
+            producer = self.open()
+            producer.flush()
+            producer.abort_transaction()
+
+    place.send(KEYS)
+    with monkeypatch.context() as patches:
+        patches.setattr(Writer, "_try", lose)
+        with place.app() as app:
+            app.wait_idle()
+            assert app.store("counts").get("ann") == 5
+    assert place.counts() == {}
+    with place.app() as app:
+        app.wait_idle()
+        assert app.store("counts").get("ann") == 5
+    assert "task 0_0 is deleted and fetched anew: it has read on from the group's offsets" in caplog.text
+    assert place.counts()["ann"] == [1, 2, 3, 4, 5]
+
+
 def test_an_expired_transaction_is_done_again(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,7 +4,6 @@ comparison finds what was doubled."""
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -13,7 +12,7 @@ import pytest
 from tests.crash.shop import counted, differences
 from tests.crash.workers import Dying, undisturbed
 from tests.kafka.broker import Broker
-from tests.kafka.shop import feeding, make_topics
+from tests.kafka.shop import feeding
 from tests.kafka.workers import PAST_SESSION, KafkaFleet, finish, fleet
 
 WORKERS = 3
@@ -21,15 +20,6 @@ WORKERS = 3
 MANY = os.environ.get("HEADWATER_KILLS") == "many"
 KILLS = 40 if MANY else 15
 SEEDS = range(1, 6) if MANY else (1,)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker of the test's own, as it is restarted."""
-    broker = Broker(tmp_path / "broker").start()
-    make_topics(broker)
-    yield broker
-    broker.kill()
 
 
 def random_kills(kafka: Broker, workers: KafkaFleet, kills: int, rng: Random) -> None:
