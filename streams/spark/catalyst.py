@@ -96,14 +96,11 @@ class _Compiler:
     def compile(self, node: Node) -> Typed:
         match node:
             case Record():
-                found = self._record[node.part]
-                if found is None:
-                    raise NotNative(f"the type of {node} is not declared")
-                return _normal(found)
+                return _normal(_whole(self._part(node)))
             case Literal():
                 return _literal(node.value)
             case Item():
-                return _item(self.compile(node.of), node)
+                return _item(self._part(node.of) if isinstance(node.of, Record) else self.compile(node.of), node)
             case Cast():
                 return _cast(self.compile(node.of), node)
             case When():
@@ -114,6 +111,12 @@ class _Compiler:
                 arguments = [self.compile(argument) for argument in node.arguments]
                 return FUNCTIONS[node.function](node, arguments)
         raise TypeError(f"not a node: {node!r}")
+
+    def _part(self, node: Record) -> Typed:
+        found = self._record[node.part]
+        if found is None:
+            raise NotNative(f"the type of {node} is not declared")
+        return found
 
     def _when(self, node: When) -> Typed:
         conditions = [self.compile(condition) for condition, _ in node.branches]
@@ -145,6 +148,14 @@ class _Compiler:
 
 def _shown(typed: Typed) -> str:
     return typed.type.simpleString()
+
+
+def _whole(typed: Typed) -> Typed:
+    """A struct with its own fields alone: the one a record was read as has what its reader needed besides."""
+    if not isinstance(typed.type, StructType):
+        return typed
+    fields = [typed.column.getField(name).alias(name) for name in typed.type.fieldNames()]
+    return Typed(F.when(typed.column.isNotNull(), F.struct(*fields)), typed.type)
 
 
 def _normal(typed: Typed) -> Typed:

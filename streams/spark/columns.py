@@ -2,15 +2,16 @@
 it. It owns how strictly JSON is read and how it is written; which columns there are, native.py knows.
 
 JSON is read as strictly as Python reads it, which takes some care: Spark takes a number for text and a missing field
-for null, and does not look beyond the end. So the input becomes the field `value` of an object that has an `end`; what
-must not be null is looked at; and where a text does not stand in quotes in the input, all are read again, as they are.
+for null, and does not look beyond the end. So what must not be null is looked at. A flat object without escapes ends
+with its only brace, and its texts stand behind their names. Any other input becomes the field `value` of an object
+that has an `end`; and where it is not clear that a text stands in quotes, all are read again, as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from operator import and_
+from operator import or_
 from typing import Any
 
 import msgspec
@@ -21,9 +22,24 @@ from pyspark.sql import types as T
 from headwater.dsl.serde import Bytes, Int64, Json, Serde, Str
 from headwater.streams.spark.catalyst import NotNative, Typed, schema_of, timestamp_to_text
 
-__all__ = ["decoded_long", "encoded_long", "fail", "holds_type", "read", "show", "show_written", "write"]
+__all__ = [
+    "Check",
+    "all_of",
+    "checked",
+    "decoded_long",
+    "encoded_long",
+    "holds_type",
+    "read",
+    "show",
+    "show_written",
+    "write",
+]
 
-_CORRUPT = "corrupt"
+# What must hold of a record, and what is said if it does not.
+Check = tuple[Column, Column]
+
+# No field of a class has such a name.
+_CORRUPT = "not JSON"
 _JSON = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -32,6 +48,7 @@ _JSON = {
     "allowNumericLeadingZeros": "false",
 }
 _INFINITY = float("inf")
+_MOST_FIELDS = 100
 
 
 def decoded_long(raw: Column) -> Column:
@@ -44,14 +61,24 @@ def encoded_long(number: Column) -> Column:
     return F.unhex(F.lpad(F.hex(number), 16, "0"))
 
 
-def fail(kind: T.DataType, *told: Column) -> Column:
+def _fail(kind: T.DataType, told: Column) -> Column:
     """What, when it is computed, ends the query with a StreamsError; as a column of some type."""
     # In two parts: Spark's errors show the plan too, and whoever looks for the error by its name is not to find that.
-    return F.raise_error(F.concat(F.lit("headwater.errors."), F.lit("StreamsError: "), *told)).cast(kind)
+    return F.raise_error(F.concat(F.lit("headwater.errors."), F.lit("StreamsError: "), told)).cast(kind)
+
+
+def checked(column: Column, kind: T.DataType, checks: Sequence[Check]) -> Column:
+    """A column of some type, or the end of the query, with what the first check says that does not hold."""
+    *before, (_, told) = checks
+    for holds, earlier in reversed(before):
+        told = F.when(holds, told).otherwise(earlier)
+    return F.when(all_of(holds for holds, _ in checks), column).otherwise(_fail(kind, told))
 
 
 def holds_type(kind: T.DataType, sought: type[T.DataType]) -> bool:
     """Whether a type is, or has as a part, another one."""
+    if isinstance(kind, sought):
+        return True
     match kind:
         case T.StructType():
             return any(holds_type(field.dataType, sought) for field in kind.fields)
@@ -59,72 +86,107 @@ def holds_type(kind: T.DataType, sought: type[T.DataType]) -> bool:
             return holds_type(kind.elementType, sought)
         case T.MapType():
             return holds_type(kind.valueType, sought)
-    return isinstance(kind, sought)
+    return False
+
+
+def all_of(conditions: Iterable[Column]) -> Column:
+    """That all of them hold; halved again and again, because Spark goes down a tree by recursion."""
+    match list(conditions):
+        case []:
+            return F.lit(True)
+        case [one]:
+            return one
+        case many:
+            half = len(many) // 2
+            return all_of(many[:half]) & all_of(many[half:])
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------
 
 
-def read(raw: Column, serde: Serde, named: Callable[[Column], Column]) -> tuple[Typed, Column | None]:
+def read(raw: Column, serde: Serde) -> tuple[Typed, Column | None]:
     """What a serde reads from bytes, and whether they can be read (None: always); only for bytes that are not null.
 
-    `named` gives a column a name, by which it is computed once. Raises NotNative.
+    Raises NotNative.
     """
     kind = schema_of(serde)
     if kind is None:
         raise NotNative(f"{serde!r} declares no type that Spark has: give one, as Json(type=Order)")
-    text = raw.cast("string")
     if type(serde) is Bytes:
         return Typed(raw, kind), None
     if type(serde) is Str:
-        return Typed(named(F.make_valid_utf8(text)), kind), None
+        return Typed(F.make_valid_utf8(raw.cast("string")), kind), None
     if type(serde) is Int64:
         # Of more bytes than eight Spark cannot make a number, and ends the query without saying where.
         is_long = F.octet_length(raw) == 8
-        return Typed(named(F.when(is_long, decoded_long(raw))), kind), is_long
+        return Typed(F.when(is_long, decoded_long(raw)), kind), is_long
     if type(serde) is Json:
-        return _read_json(text, kind, msgspec.inspect.type_info(serde.type), named)
+        return _read_json(raw, kind, msgspec.inspect.type_info(serde.type))
     raise NotNative(f"Spark does not read {serde!r} as Python does")
 
 
-def _read_json(
-    text: Column, kind: T.DataType, declared: msgspec.inspect.Type, named: Callable[[Column], Column]
-) -> tuple[Typed, Column]:
+def _read_json(raw: Column, kind: T.DataType, declared: msgspec.inspect.Type) -> tuple[Typed, Column]:
     if _may_be_null(declared):
         raise NotNative(f"{kind.simpleString()} or null: Spark does not tell a value that is null from none")
+    text = raw.cast("string")
     framed = F.concat(F.lit('{"value":'), text, F.lit(',"end":true}'))
-    parsed = named(_from_json(framed, kind))
-    value = parsed.getField("value")
-    conditions = [
-        F.is_valid_utf8(text),
-        parsed.getField(_CORRUPT).isNull(),
-        parsed.getField("end"),
-        *_required(value, declared),
-    ]
+    conditions = [F.is_valid_utf8(text)] if holds_type(kind, T.MapType) else []
+    if isinstance(kind, T.StructType) and _is_flat(kind):
+        parsed = value = _from_json(text, kind)
+        before_end = F.substring(raw, F.lit(1), F.octet_length(raw) - 1).cast("string")
+        clear = [text.endswith("}"), ~before_end.contains("}"), *_fields_quoted(text, value, kind)]
+    else:
+        parsed = _from_json(framed, _framed(kind))
+        value = parsed.getField("value")
+        clear = [parsed.getField("end"), *_texts_quoted(text, value, kind)]
+    conditions += [parsed.getField(_CORRUPT).isNull(), *_required(value, declared)]
+
+    def is_exact(read: Column) -> Column:
+        texts = _texts(read.getField("value"), kind, lambda leaf: F.schema_of_variant(leaf).isin("STRING", "VOID"))
+        return all_of([read.getField("end"), read.getField(_CORRUPT).isNull(), F.is_valid_utf8(text), *texts])
+
+    # In an array, so that it is read once for all that is asked of it.
+    again = F.forall(F.array(_from_json(framed, _framed(_open(kind)))), is_exact)
+    # Not `|`: Spark computes what stands several times in it before it looks at its left side.
+    conditions.append(F.when(all_of([~text.contains("\\"), *clear]), F.lit(True)).otherwise(again))
+    return Typed(value, kind), F.coalesce(all_of(conditions), F.lit(False))
+
+
+def _fields_quoted(text: Column, value: Column, kind: T.StructType) -> Iterator[Column]:
+    """That a flat object's texts stand behind their names in the input, in quotes; it has no escapes."""
+    for field in kind.fields:
+        leaf = value.getField(field.name)
+        if isinstance(field.dataType, T.StringType):
+            found = [
+                F.contains(text, F.concat(F.lit(f'"{field.name}"{colon}"'), leaf, F.lit('"')))
+                for colon in (":", ": ", " : ")
+            ]
+            yield leaf.isNull() | reduce(or_, found)
+        else:
+            yield from _texts_quoted(text, leaf, field.dataType)
+
+
+def _texts_quoted(text: Column, value: Column, kind: T.DataType) -> Iterator[Column]:
+    """That what was read as text stands in quotes in the input, somewhere."""
 
     def is_quoted(leaf: Column) -> Column:
-        # Nothing else in JSON begins with a letter but these; `?` stands for half a character, which Spark lets pass.
-        is_small = (leaf >= "a") & (leaf < "{") & (leaf != "true") & (leaf != "false")
-        is_word = (is_small | ((leaf >= "A") & (leaf < "["))) & ~leaf.contains("?")
-        return is_word | F.contains(text, F.concat(F.lit('"'), leaf, F.lit('"')))
+        # What is no UTF-8 becomes the replacement character.
+        return F.contains(text, F.concat(F.lit('"'), leaf, F.lit('"'))) & ~leaf.contains("\ufffd")
 
-    quoted = list(_texts(value, kind, is_quoted))
-    if quoted:
-        again = _from_json(framed, _open(kind))
-
-        def is_exact(read: Column) -> Column:
-            texts = _texts(read.getField("value"), kind, lambda leaf: F.schema_of_variant(leaf).isin("STRING", "VOID"))
-            return reduce(and_, texts, read.getField(_CORRUPT).isNull())
-
-        # Not `|`: Spark computes what stands several times in it before it looks at its left side. In an array, so that
-        # it is read once for all that is asked of it.
-        conditions.append(F.when(reduce(and_, quoted), F.lit(True)).otherwise(F.forall(F.array(again), is_exact)))
-    return Typed(value, kind), F.coalesce(reduce(and_, conditions), F.lit(False))
+    return _texts(value, kind, is_quoted)
 
 
-def _from_json(framed: Column, kind: T.DataType) -> Column:
-    fields = [("value", kind), ("end", T.BooleanType()), (_CORRUPT, T.StringType())]
-    return F.from_json(framed, T.StructType([T.StructField(*field) for field in fields]), _JSON)
+def _is_flat(kind: T.StructType) -> bool:
+    """Whether JSON of it has no brace before its end, but in texts."""
+    return not any(holds_type(field.dataType, inner) for field in kind.fields for inner in (T.StructType, T.MapType))
+
+
+def _framed(kind: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField("value", kind), T.StructField("end", T.BooleanType())])
+
+
+def _from_json(text: Column, kind: T.StructType) -> Column:
+    return F.from_json(text, T.StructType([*kind.fields, T.StructField(_CORRUPT, T.StringType())]), _JSON)
 
 
 def _open(kind: T.DataType) -> T.DataType:
@@ -150,7 +212,7 @@ def _texts(column: Column, kind: T.DataType, test: Callable[[Column], Column]) -
             for field in kind.fields:
                 yield from _texts(column.getField(field.name), field.dataType, test)
         case T.ArrayType() if holds_type(kind, T.StringType):
-            yield column.isNull() | F.forall(column, lambda item: reduce(and_, _texts(item, kind.elementType, test)))
+            yield column.isNull() | F.forall(column, lambda item: all_of(_texts(item, kind.elementType, test)))
         case T.MapType() if holds_type(kind, T.StringType):
             yield from _texts(F.map_values(column), T.ArrayType(kind.valueType), test)
 
@@ -161,7 +223,7 @@ def _required(column: Column, declared: msgspec.inspect.Type) -> Iterator[Column
         yield column.isNotNull()
     inner = list(_required_inside(column, _present(declared)))
     if inner:
-        yield column.isNull() | reduce(and_, inner)
+        yield column.isNull() | all_of(inner)
 
 
 def _required_inside(column: Column, declared: Any) -> Iterator[Column]:
@@ -171,11 +233,9 @@ def _required_inside(column: Column, declared: Any) -> Iterator[Column]:
         case msgspec.inspect.DateTimeType():
             raise NotNative("Python keeps a datetime's zone, Spark does not: read it as str and cast() it")
         case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType():
-            yield F.forall(column, lambda item: reduce(and_, _required(item, declared.item_type), F.lit(True)))
+            yield F.forall(column, lambda item: all_of(_required(item, declared.item_type)))
         case msgspec.inspect.DictType():
-            yield F.forall(
-                F.map_values(column), lambda item: reduce(and_, _required(item, declared.value_type), F.lit(True))
-            )
+            yield F.forall(F.map_values(column), lambda item: all_of(_required(item, declared.value_type)))
         case msgspec.inspect.StructType() | msgspec.inspect.DataclassType() | msgspec.inspect.TypedDictType():
             _check_class(declared)
             for field in declared.fields:
@@ -189,6 +249,8 @@ def _check_class(declared: Any) -> None:
         raise NotNative(f"{name}.__post_init__ is Python's")
     if isinstance(declared, msgspec.inspect.StructType) and declared.cls.__struct_config__.omit_defaults:
         raise NotNative(f"{name} leaves out what is at its default when it is written")
+    if len(declared.fields) > _MOST_FIELDS:
+        raise NotNative(f"{name} has {len(declared.fields)} fields: Spark plans too long for over {_MOST_FIELDS}")
     names = [field.name.lower() for field in declared.fields]
     if len(names) > len(set(names)):
         raise NotNative(f"{name} has fields that differ in case only, which Spark does not tell apart")
@@ -252,7 +314,7 @@ def _plain(column: Column, kind: T.DataType) -> Column:
     match kind:
         case T.DoubleType():
             endless = F.isnan(column) | (F.abs(column) == _INFINITY)
-            fault = fail(kind, F.lit("JSON has no NaN and no infinity; replace them, for example by null"))
+            fault = _fail(kind, F.lit("JSON has no NaN and no infinity; replace them, for example by null"))
             return F.when(endless, fault).otherwise(column)
         case T.TimestampType():
             return timestamp_to_text(column)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -22,7 +22,7 @@ from headwater.dsl.topology import Sink, Source, Topology
 from headwater.errors import StreamsError, TopologyError
 from headwater.streams.spark.chain import build_chain, needs_clock
 from headwater.streams.spark.clock import Ticks, tick_options
-from headwater.streams.spark.columns import encoded_long, fail
+from headwater.streams.spark.columns import Check, checked, encoded_long
 from headwater.streams.spark.native import Native
 from headwater.streams.spark.query import plan_natively
 from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, unpack_batch
@@ -82,8 +82,8 @@ def to_dataframes(
         raise StreamsError(f"to_dataframes() spreads records over at least one partition, not partitions={partitions}")
     readers = _readers(topology, frames)
     written = _written(topology, config)
-    prepared = [_source_rows(topic, frames[topic], source, order_by, count) for topic, source in readers.items()]
-    sources = reduce(DataFrame.unionByName, prepared)
+    columns = {topic: _source_columns(topic, frames[topic], readers[topic], order_by, count) for topic in readers}
+    sources = reduce(DataFrame.unionByName, (_source_rows(frames[topic], *columns[topic]) for topic in readers))
     unnumbered = frozenset(topic for topic, frame in frames.items() if "offset" not in frame.columns)
     planned, natives, _ = plan_natively(spark, topology, config, dict.fromkeys(frames, count))
     chain = None
@@ -93,7 +93,11 @@ def to_dataframes(
     results = {}
     for topic, (key, value) in written.items():
         parts = [
-            _native_results(native, sources, topic, numbered=native.topic not in unnumbered)
+            _native_results(
+                native,
+                native.shown(topic, frames[native.topic], *columns[native.topic]),
+                numbered=native.topic not in unnumbered,
+            )
             for native in natives
             if topic in native.topics()
         ]
@@ -175,8 +179,10 @@ def _readers(topology: Topology, frames: Mapping[str, DataFrame]) -> dict[str, S
 # ---- in ----------------------------------------------------------------------------------------------------------
 
 
-def _source_rows(topic: str, frame: DataFrame, source: Source, order_by: str | None, partitions: int) -> DataFrame:
-    """A user's DataFrame in the columns every source has."""
+def _source_columns(
+    topic: str, frame: DataFrame, source: Source, order_by: str | None, partitions: int
+) -> tuple[dict[str, Column], list[Check]]:
+    """The columns that every source has, of a user's DataFrame, and what must hold for them."""
     missing = [name for name in ("key", "value", "timestamp") if name not in frame.columns]
     if missing:
         raise StreamsError(f"the DataFrame for {topic!r} has no column {', '.join(missing)}: it has {frame.columns}")
@@ -191,29 +197,32 @@ def _source_rows(topic: str, frame: DataFrame, source: Source, order_by: str | N
             "epoch milliseconds as whole numbers"
         )
     order = _ordering(topic, frame, order_by)
+    checks = [
+        (order.isNotNull(), F.lit(f"a record for {topic} has nothing to order it by: null")),
+        (timestamp.isNotNull(), F.lit(f"a record for {topic} has no timestamp: null")),
+    ]
     partition = F.lit(None).cast("int")
     if "partition" in frame.columns:
-        partition = F.col("partition").cast("int")
-        is_known = (partition >= 0) & (partition < partitions)
-        partition = _checked(
-            partition, is_known, f"{topic} has {partitions} partitions (partitions=), but a record is for: "
-        )
-    headers = F.col("headers").cast(_HEADERS) if "headers" in frame.columns else F.lit(None).cast(_HEADERS)
-    return frame.select(
-        F.lit(topic).alias("topic"),
-        partition.cast("int").alias("partition"),
-        _checked(order, order.isNotNull(), f"a record for {topic} has nothing to order it by: ").alias("offset"),
-        _checked(timestamp, timestamp.isNotNull(), f"a record for {topic} has no timestamp: ").alias("timestamp"),
-        _bytes(topic, frame, "key", source.key).alias("key"),
-        _bytes(topic, frame, "value", source.value).alias("value"),
-        headers.alias("headers"),
-    )
+        given = F.col("partition")
+        is_known = (given >= 0) & (given < partitions)
+        partition = F.when(is_known, given.cast("int"))
+        told = f"{topic} has {partitions} partitions (partitions=), but a record is for: "
+        checks.append((is_known, F.concat(F.lit(told), F.coalesce(given.cast("string"), F.lit("null")))))
+    columns = {
+        "topic": F.lit(topic),
+        "partition": partition,
+        "offset": order,
+        "timestamp": timestamp,
+        "key": _bytes(topic, frame, "key", source.key),
+        "value": _bytes(topic, frame, "value", source.value),
+        "headers": F.col("headers").cast(_HEADERS) if "headers" in frame.columns else F.lit(None).cast(_HEADERS),
+    }
+    return columns, checks
 
 
-def _checked(column: Column, holds: Column, fault: str) -> Column:
-    """A column, or the end of the job if something does not hold."""
-    found = F.coalesce(column.cast("string"), F.lit("null"))
-    return F.when(holds, column).otherwise(fail(T.LongType(), F.lit(fault), found))
+def _source_rows(frame: DataFrame, columns: Mapping[str, Column], checks: Sequence[Check]) -> DataFrame:
+    rows = {**columns, "timestamp": checked(columns["timestamp"], T.LongType(), checks)}
+    return frame.select(*(column.alias(name) for name, column in rows.items()))
 
 
 def _ordering(topic: str, frame: DataFrame, order_by: str | None) -> Column:
@@ -295,8 +304,7 @@ def _results(chain: DataFrame, topic: str, key: Serde | None, value: Serde | Non
     return unpacked.withColumn("timestamp", F.timestamp_millis("timestamp"))
 
 
-def _native_results(native: Native, sources: DataFrame, topic: str, *, numbered: bool) -> DataFrame:
-    rows = native.frame(sources, topic)
+def _native_results(native: Native, rows: DataFrame, *, numbered: bool) -> DataFrame:
     sequence, position = F.col("sequence"), F.col("position").cast("long")
     if native.is_aggregate or not numbered:
         sequence, position = F.col("timestamp"), sequence

@@ -8,11 +8,9 @@ row per key and batch. The steps before one, its repartition topic included, are
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import zip_longest
-from operator import and_
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -29,7 +27,17 @@ from headwater.dsl.serde import Serde, TimeWindowed
 from headwater.dsl.topology import ProcessorNode, Sink, Source, Topology
 from headwater.dsl.windows import TimeWindows
 from headwater.streams.spark.catalyst import NotNative, Typed, to_catalyst
-from headwater.streams.spark.columns import encoded_long, fail, holds_type, read, show, show_written, write
+from headwater.streams.spark.columns import (
+    Check,
+    all_of,
+    checked,
+    encoded_long,
+    holds_type,
+    read,
+    show,
+    show_written,
+    write,
+)
 from headwater.streams.spark.intake import row_batches
 from headwater.streams.spark.rows import OUTPUT, PACKED, SCHEMA, pack_batch
 from headwater.streams.spark.stages import Stage, Stages
@@ -68,13 +76,18 @@ class Native:
         sinks = [node.topic for node in self.topology.nodes.values() if isinstance(node, Sink)]
         return {t for t in sinks if isinstance(t, str) and t not in self.topology.internal_topics}
 
-    def frame(self, sources: DataFrame, topic: str | None = None) -> DataFrame:
-        """Results (by_shard, sequence, position, topic, key, value, timestamp, headers) from rows in the sources'
-        columns; `position` orders those of one record.
+    def frame(self, sources: DataFrame) -> DataFrame:
+        """Results (position, by_shard, sequence, topic, key, value, timestamp, headers) as bytes, from rows in the
+        sources' columns; `position` orders those of one record."""
+        source = {name: F.col(name) for name in sources.columns}
+        return _Columns(self.topology, sources.where(F.col("topic") == self.topic), source).results(None)
 
-        Those for a topic are what its serdes write, as a DataFrame shows it; those for all topics are bytes.
-        """
-        return _Columns(self.topology, sources.where(F.col("topic") == self.topic)).results(topic)
+    def shown(
+        self, topic: str, frame: DataFrame, columns: Mapping[str, Column], checks: Sequence[Check]
+    ) -> DataFrame:
+        """Those for a topic as a DataFrame shows them, from rows of its own topic, of which `columns` makes the
+        sources' columns where the checks hold."""
+        return _Columns(self.topology, frame, columns, checks).results(topic)
 
 
 # ---- which stages ------------------------------------------------------------------------------------------------
@@ -216,6 +229,8 @@ class _Columns:
 
     topology: Topology
     frame: DataFrame
+    source: Mapping[str, Column]
+    checks: Sequence[Check] = ()
     written: list[tuple[Sink, _At]] = field(default_factory=list)
     names: int = 0
     is_aggregated: bool = False
@@ -224,30 +239,32 @@ class _Columns:
         """The rows that its sinks write: as bytes, or those of one topic as a DataFrame shows them."""
         form = _Part.as_bytes if topic is None else _Part.as_shown
         (source,) = [s for s in self.topology.sources() if s.topics[0] not in self.topology.internal_topics]
-        self.frame = self.frame.withColumns({"by_shard": F.col("partition"), "sequence": F.col("offset")})
         self._below(source.name, self._read(source))
         if not self.written:
             raise NotNative("nothing is written to a topic")
         rows = [
             (
-                reduce(and_, at.conditions, F.lit(True)),
-                F.struct(
+                all_of(at.conditions),
+                [
+                    F.col("by_shard"),
+                    F.col("sequence"),
                     F.lit(sink.topic).alias("topic"),
                     form(at.key, sink.key, is_key=True).alias("key"),
                     form(at.value, sink.value).alias("value"),
-                ),
+                    F.col("timestamp"),
+                    F.col("headers"),
+                ],
             )
             for sink, at in self.written
             if topic in (None, sink.topic)
         ]
         if len(rows) == 1:
-            condition, record = rows[0]
-            frame = self.frame.where(condition).withColumns({"position": F.lit(0), "_record": record})
-        else:
-            made = F.array(*(F.when(condition, record) for condition, record in rows))
-            one = F.posexplode(F.filter(made, lambda one: one.isNotNull())).alias("position", "_record")
-            frame = self.frame.select("by_shard", "sequence", one, "timestamp", "headers")
-        return frame.select("by_shard", "sequence", "position", "_record.*", "timestamp", "headers")
+            condition, columns = rows[0]
+            return self.frame.where(condition).select(F.lit(0).alias("position"), *columns)
+        # All columns are in the struct: of those beside posexplode, Spark's optimizer loses some.
+        made = F.array(*(F.when(condition, F.struct(*columns)) for condition, columns in rows))
+        one = F.posexplode(F.filter(made, lambda one: one.isNotNull())).alias("position", "_row")
+        return self.frame.select(one).select("position", "_row.*")
 
     def _named(self, column: Column) -> Column:
         """A column under a name, so that it is computed once however often it is used."""
@@ -256,49 +273,43 @@ class _Columns:
         self.frame = self.frame.withColumn(name, column)
         return F.col(name)
 
-    def _once(self, column: Column) -> Column:
-        """A column under a name that filters wait for too.
-
-        Spark moves a filter before the columns it looks at, with a copy of what computes them for each time it does: a
-        value was parsed a dozen times. It does not move one past what depends on more than the row.
-        """
-        return self._named(F.when(F.spark_partition_id() >= 0, column))
-
     # ---- from the source ---------------------------------------------------------------------------------------
 
     def _read(self, source: Source) -> _At:
         """A source's records; one that cannot be read ends the query, with its place."""
-        partition = F.coalesce(F.col("partition").cast("string"), F.lit("?"))
-        at = F.concat(F.col("topic"), F.lit("-"), partition, F.lit("@"), F.col("offset"))
-        untimed = fail(
-            T.BooleanType(),
+        topic, partition, offset, timestamp, headers = (
+            self.source[name] for name in ("topic", "partition", "offset", "timestamp", "headers")
+        )
+        at = F.concat(topic, F.lit("-"), F.coalesce(partition.cast("string"), F.lit("?")), F.lit("@"), offset)
+        untimed = F.concat(
             at,
             F.lit(" has the invalid (negative) timestamp "),
-            F.col("timestamp"),
+            timestamp,
             F.lit(": use OnInvalid.skip or OnInvalid.partition_time, or extract another one with timestamp="),
         )
-        conditions = [F.when(F.col("timestamp") >= 0, F.lit(True)).otherwise(untimed)]
+        checks = [*self.checks, (timestamp >= 0, untimed)]
+        columns: dict[str, Column] = {}
         parts: list[_Part] = []
         for name, serde in (("key", source.key), ("value", source.value)):
-            raw = F.col(name)
+            raw = self.source[name]
             try:
-                typed, is_sound = read(raw, serde, self._once)
+                typed, is_sound = read(raw, serde)
             except NotNative as reason:
                 raise NotNative(f"{name}s of {source.topics[0]}: {reason}") from None
-            unread = fail(
-                typed.type,
-                F.lit(f"step '{source.name}' cannot read the {name} of "),
-                at,
-                F.lit(f" as {serde!r}: correct the input, or set on_deserialization_error"),
-            )
             if is_sound is not None:
-                checked = F.when(raw.isNotNull(), F.when(is_sound, typed.column).otherwise(unread))
-                typed = Typed(self._once(checked), typed.type)
-                # Always true, but it reads the part, also if nobody else does: what cannot be read must not pass.
-                conditions.append(typed.column.isNotNull() | raw.isNull())
-            parts.append(_Part(typed))
+                remedy = F.lit(f" as {serde!r}: correct the input, or set on_deserialization_error")
+                unread = F.concat(F.lit(f"step '{source.name}' cannot read the {name} of "), at, remedy)
+                checks.append((raw.isNull() | is_sound, unread))
+            columns[f"_{name}"] = typed.column
+            parts.append(_Part(Typed(F.col(f"_{name}"), typed.type)))
+        # Spark moves a filter before the columns it looks at, with a copy of what computes them for each time it does:
+        # a value was parsed a dozen times. It does not move one past what depends on more than the row.
+        columns["_sound"] = (F.spark_partition_id() >= 0) & checked(F.lit(True), T.BooleanType(), checks)
+        columns |= {"by_shard": partition, "sequence": offset, "timestamp": timestamp, "headers": headers}
+        # All in one step: what stands in it several times, Spark computes once.
+        self.frame = self.frame.select(*(column.alias(name) for name, column in columns.items()))
         key, value = parts
-        return _At(tuple(conditions), key, value)
+        return _At((F.col("_sound"),), key, value)
 
     # ---- step by step ------------------------------------------------------------------------------------------
 
@@ -383,7 +394,7 @@ class _Columns:
         of = {name: self._aggregated_over(node, name, aggregator, at) for name in aggregator.aggregates}
         # As in Kafka Streams, a window takes a record without a value.
         kept = at.where(at.key.is_there) if windows is not None else at.where(at.key.is_there, at.value.is_there)
-        frame = self.frame.where(reduce(and_, kept.conditions)).withColumns(
+        frame = self.frame.where(all_of(kept.conditions)).withColumns(
             {"_group": at.key.as_bytes(serde, is_key=True), "_at": F.timestamp_millis("timestamp")}
             | {f"_of{i}": typed.column for i, typed in enumerate(of.values())}
         )
@@ -405,8 +416,9 @@ class _Columns:
             start = F.unix_millis("_window.start")
             end = start + windows.size_ms
             shown = F.struct(shown.alias("key"), start.alias("start"), end.alias("end"))
-            # Windows begin with the epoch; Spark also has those that a record just after it would share with the past.
-            grouped = grouped.where(start >= 0)
+            if windows.advance_ms < windows.size_ms:
+                # Windows begin with the epoch; Spark also has those that a record just after it shares with the past.
+                grouped = grouped.where(start >= 0)
             raw, serde = F.concat(raw, encoded_long(start)), TimeWindowed.of_ms(serde, windows.size_ms)
         totals = [F.col(f"_r{i}").alias(name) for i, name in enumerate(of)]
         self.frame = grouped.withColumns(

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
+
 from headwater import Expression, coalesce, col, concat, lit, record_key, record_timestamp, when
 
+# One example is hundreds of cases in one job; a failure names them, and shrinking would take an hour.
+LARGE_EXAMPLES = settings(
+    deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGS = [0, 1, -1, 2, 3, -7, 10, 1000, 2**31, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63)]
 DOUBLES = [0.0, -0.0, 1.0, -1.5, 0.1, 1e-320, 1e16, 2.0**53, 2.0**63, -(2.0**63), 1e308, -1e308]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,7 +36,7 @@ from headwater.dsl.expression_nodes import FUNCTIONS
 from headwater.dsl.expression_steps import as_function, struct
 from headwater.streams.spark import catalyst
 from headwater.streams.spark.catalyst import TIMESTAMP, NotNative, Typed, schema_of, to_catalyst
-from tests.spark.expression_cases import DOUBLES, EPOCH, LONGS, TEXTS, Expressions, Inner, Row, row
+from tests.spark.expression_cases import DOUBLES, EPOCH, LARGE_EXAMPLES, LONGS, TEXTS, Expressions, Inner, Row, row
 
 LOW, HIGH = -(2**63), 2**63 - 1
 VALUE = schema_of(Json(type=Row))
@@ -146,14 +146,7 @@ def session(request: pytest.FixtureRequest, spark: SparkSession) -> Any:
         spark.conf.set(name, value)
 
 
-@settings(
-    max_examples=2,
-    deadline=None,
-    database=None,
-    # One example is thousands of cases; a failure names the expression and the record, shrinking would take an hour.
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@settings(LARGE_EXAMPLES, max_examples=2)
 @given(seed=st.integers(0, 2**32))
 def test_random_expressions_agree(session: SparkSession, seed: int) -> None:
     rng = random.Random(seed)

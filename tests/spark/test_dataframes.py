@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -321,21 +322,32 @@ def test_doubles_for_float64_are_to_be_bytes(spark: SparkSession) -> None:
     assert sorted(row.value for row in result.collect()) == [2.0, 3.0]
 
 
+def positive() -> Topology:
+    """One that runs in Catalyst."""
+    builder = StreamsBuilder()
+    builder.stream("orders", value=Json(type=Order)).filter(col("n") > 0).to("kept")
+    return builder.build()
+
+
+@pytest.mark.parametrize("topology", [sums, positive])
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         (("a", "{}", 1, 2, 0), "orders has 2 partitions .* a record is for: 2"),
         (("a", "{}", 1, -1, 0), "a record is for: -1"),
+        (("a", "{}", 1, 2**32, 0), "a record is for: 4294967296"),
         (("a", "{}", 1, None, 0), "a record is for: null"),
         (("a", "{}", None, 0, 0), "a record for orders has no timestamp"),
         (("a", "{}", 1, 0, None), "nothing to order it by"),
     ],
 )
-def test_rows_that_do_not_fit_end_the_job(spark: SparkSession, row: tuple[Any, ...], message: str) -> None:
-    schema = "key string, value string, timestamp long, partition int, offset long"
-    results = to_dataframes(sums(), {"orders": frame_of(spark, schema, row)}, partitions=2)
+def test_rows_that_do_not_fit_end_the_job(
+    spark: SparkSession, row: tuple[Any, ...], message: str, topology: Callable[[], Topology]
+) -> None:
+    schema = "key string, value string, timestamp long, partition long, offset long"
+    (result,) = to_dataframes(topology(), {"orders": frame_of(spark, schema, row)}, partitions=2).values()
     with pytest.raises(PySparkException, match=f"headwater.errors.StreamsError: .*{message}"):
-        results["sums"].collect()
+        result.collect()
 
 
 def test_many_shuffle_partitions_for_few_shards_are_warned_of(
@@ -357,8 +369,6 @@ def test_many_shuffle_partitions_for_few_shards_are_warned_of(
 
 
 def test_a_topic_for_late_records_has_its_dataframe(spark: SparkSession) -> None:
-    builder = StreamsBuilder()
-    builder.stream("orders", value=Json(type=Order)).filter(col("n") > 0).to("kept")
-    results = to_dataframes(builder.build(), {"orders": numbered(spark, sent(5))}, Config(late="late"))
+    results = to_dataframes(positive(), {"orders": numbered(spark, sent(5))}, Config(late="late"))
     assert results["late"].collect() == []
     assert results["kept"].count() == 4

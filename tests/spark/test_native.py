@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +41,7 @@ from headwater.streams.spark.native import Native
 from headwater.streams.spark.query import SparkBackend, plan_natively
 from headwater.streams.spark.rows import SOURCE_SCHEMA
 from headwater.streams.spark.stages import Stages
+from tests.spark.expression_cases import LARGE_EXAMPLES
 
 Raw = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 Out = dict[str, list[tuple[Any, ...]]]
@@ -50,6 +51,18 @@ Out = dict[str, list[tuple[Any, ...]]]
 class User:
     name: str
     age: int | None = None
+
+
+@dataclass
+class Line:
+    """Without anything in it that has braces, which Spark reads more quickly."""
+
+    id: int
+    user: str
+    amount: float | None = None
+    paid: bool | None = None
+    note: str | None = None
+    tags: list[str] | None = None
 
 
 @dataclass
@@ -201,6 +214,24 @@ def written(order: Order | None, spare: bool, ascii_only: bool) -> bytes | None:
     return json.dumps(content, ensure_ascii=ascii_only).encode()
 
 
+lines = st.builds(
+    Line,
+    st.integers(-(2**63), 2**63 - 1),
+    texts,
+    st.none() | doubles,
+    st.none() | st.booleans(),
+    st.none() | texts,
+    st.none() | st.lists(texts, max_size=3),
+)
+styles = st.sampled_from([(",", ":"), (", ", ": "), (", ", " : "), (" ,\n", "\t:  ")])
+
+
+def spelled(line: Line, spare: bool, ascii_only: bool, style: tuple[str, str]) -> bytes:
+    """A line's JSON, with more or less space in it, and behind it, and perhaps with more than asked."""
+    content = msgspec.to_builtins(line) | ({"more": "}", "inner": {"user": "x"}} if spare else {})
+    return (json.dumps(content, ensure_ascii=ascii_only, separators=style) + "\n" * spare).encode()
+
+
 raws = st.tuples(
     st.none() | texts.map(str.encode),
     st.builds(written, st.none() | orders, st.booleans(), st.booleans()),
@@ -210,18 +241,20 @@ raws = st.tuples(
 
 
 @pytest.mark.parametrize("draw", CHAINS, ids=lambda draw: draw.__name__)
-@settings(
-    max_examples=4,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@settings(LARGE_EXAMPLES, max_examples=4)
 @given(records=st.lists(raws, min_size=50, max_size=60))
 def test_chains_bring_what_the_driver_brings(
     spark: SparkSession, draw: Callable[[KStream], None], records: list[Raw]
 ) -> None:
     topology = drawn(draw)
+    assert by_catalyst(spark, topology, records) == by_python(topology, records)
+
+
+@settings(LARGE_EXAMPLES, max_examples=6)
+@given(st.lists(st.builds(spelled, lines, st.booleans(), st.booleans(), styles), min_size=50, max_size=60))
+def test_flat_objects_are_read_in_every_spelling(spark: SparkSession, values: list[bytes]) -> None:
+    topology = drawn(lambda stream: stream.select(**{f.name: col(f.name) for f in fields(Line)}).to("out"), Line)
+    records: list[Raw] = [(None, value, 0, ()) for value in values]
     assert by_catalyst(spark, topology, records) == by_python(topology, records)
 
 
@@ -245,8 +278,8 @@ KINDS = {
     "double": (float, [b"1", b"-0.0", b"1e-400", b"1.7976931348623157e308"], [b"1e400", b"NaN", b'"1"', b".5", b"1."]),
     "boolean": (bool, [b"true"], [b"1", b'"true"', b"True"]),
     "list": (list[int], [b"[]", b"[1, 2]"], [b"[1,null]", b"[1,]", b'[1,"2"]', b"{}", b"1"]),
-    "texts": (list[str], [b'["a","1"]'], [b"[1]", b'["a",null]', b'["a",1]']),
-    "map": (dict[str, str], [b"{}", b'{"a":"1"}'], [b'{"a":1}', b'{"a":null}', b"[]"]),
+    "texts": (list[str], [b'["a","1"]'], [b"[1]", b'["a",null]', b'["a",1]', b'["\xef\xbf\xbd","\xc3"]']),
+    "map": (dict[str, str], [b"{}", b'{"a":"1"}'], [b'{"a":1}', b'{"a":null}', b"[]", b'{"\xff":"a"}']),
     "open list": (list[float | None], [b"[1,null]"], [b'["x"]', b"[1e999]"]),
 }
 
@@ -302,11 +335,43 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-def test_what_python_cannot_read_catalyst_cannot(spark: SparkSession, name: str) -> None:
+MALFORMED_LINES = {name: value for name, value in MALFORMED.items() if b"buyer" not in value and b"rates" not in value}
+MALFORMED_LINES |= {
+    "a number that also stands in quotes": b'{"id":1,"user":5,"note":"5"}',
+    "a number behind a text of that name": b'{"id":1,"user":"a","user":5}',
+    "no UTF-8 in a list, but its replacement elsewhere": b'{"id":1,"user":"\xef\xbf\xbd","tags":["\xff"]}',
+    "a number, and a text of that name within": b'{"id":1,"user":5,"inner":{"user":"a"}}',
+    "a boolean behind a field in escapes": b'{"id":1,"a\\"user":"x","user":true}',
+    "a text that takes the end": b'{"id":1,"user":"a}',
+    "another object behind": b'{"id":1,"user":"a"} {"id":2,"user":"b"}',
+    "the end of another object": b'{"id":1,"user":"a"},"note":"b"}',
+    "no UTF-8 in a word": b'{"id":1,"user":"a\xff"}',
+    "no UTF-8 in a list": b'{"id":1,"user":"a","tags":["a\xc0\x80"]}',
+    "no UTF-8 and an escape": b'{"id":1,"user":"a\xff\\n"}',
+    "half a character and its replacement": b'{"id":1,"user":"\\ud800","note":"?"}',
+    "a list with its end missing": b'[{"id":1,"user":"a"}',
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        pytest.param(kind, value, id=f"{kind.__name__}-{name}")
+        for kind, values in ((Order, MALFORMED), (Line, MALFORMED_LINES))
+        for name, value in values.items()
+    ],
+)
+def test_what_python_cannot_read_catalyst_cannot(spark: SparkSession, kind: type, value: bytes) -> None:
     # It looks at nothing of the value: reading it is what fails.
-    topology = drawn(lambda orders: orders.filter(record_key() == "no such").to("out"))
-    check_both_refuse(spark, topology, (b"k", MALFORMED[name], 0, ()))
+    topology = drawn(lambda orders: orders.filter(record_key() == "no such").to("out"), kind)
+    check_both_refuse(spark, topology, (b"k", value, 0, ()))
+
+
+def test_of_fields_that_nobody_declared_nothing_is_asked(spark: SparkSession) -> None:
+    topology = drawn(lambda stream: stream.map_values(col("user")).to("out", value=Json()), Line)
+    values = [b'{"id":1,"user":"a","more":"\xff"}', b'{"id":1,"user":"","\xff":1}', b'{"id":1,"user":"\xef\xbf\xbd"}']
+    records: list[Raw] = [(None, value, 0, ()) for value in values]
+    assert by_catalyst(spark, topology, records) == by_python(topology, records)
 
 
 def test_bad_keys_and_negative_timestamps_are_refused(spark: SparkSession) -> None:
@@ -360,6 +425,8 @@ class Cased(msgspec.Struct):
     N: int
 
 
+Wide = msgspec.defstruct("Wide", [(f"n{i}", int) for i in range(101)])
+
 REFUSED: dict[str, tuple[Callable[[KStream], None], Any, str]] = {
     "untyped": (lambda s: s.filter(col("n") > 1).to("out"), Json(), "declares no type"),
     "a datetime": (lambda s: s.filter(record_key() == "a").to("out"), Json(type=Dated), "zone"),
@@ -368,6 +435,7 @@ REFUSED: dict[str, tuple[Callable[[KStream], None], Any, str]] = {
     "a hook": (lambda s: s.filter(col("n") > 1).to("out"), Json(type=Checked), "__post_init__"),
     "defaults left out": (lambda s: s.filter(col("n") > 1).to("out"), Json(type=Sparse), "leaves out"),
     "two cases": (lambda s: s.filter(record_key() == "a").to("out"), Json(type=Cased), "case only"),
+    "many fields": (lambda s: s.filter(col("n1") > 1).to("out"), Json(type=Wide), "101 fields"),
     "null as a value": (lambda s: s.filter(col("n") > 1).to("out"), Json(type=Order | None), "or null"),
     "a lambda": (lambda s: s.filter(col("id") > 1).peek(print).to("out"), Json(type=Order), "Peek runs in Python"),
     "a function": (
@@ -494,13 +562,7 @@ def last_by_key(out: Out) -> dict[Any, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("draw", AGGREGATES, ids=lambda draw: draw.__name__)
-@settings(
-    max_examples=3,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@settings(LARGE_EXAMPLES, max_examples=3)
 @given(records=st.lists(grouped, min_size=40, max_size=50))
 def test_aggregates_of_a_batch_are_the_last_ones_of_the_driver(
     spark: SparkSession, draw: Callable[[KStream], None], records: list[Raw]

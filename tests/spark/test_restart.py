@@ -34,7 +34,7 @@ from tests.spark.killed import (
 )
 
 # `make kill-spark` takes its time.
-KILLS, SEED = 10 if os.environ.get("HEADWATER_KILLS") == "many" else 6, 5
+KILLS, SEED = 10 if os.environ.get("HEADWATER_KILLS") == "many" else 4, 5
 ORDERS = 900
 # Of a batch, while there are kills: small ones, so that there are many.
 MAX_RECORDS = 90
