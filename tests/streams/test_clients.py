@@ -471,7 +471,8 @@ class TestConsumer:
         fill(broker, "orders", 3)
         with Consumer(broker, "orders", group="kitchen", commit_interval=NOW) as consumer:
             consumer.poll(max_records=2)
-            assert consumer.committed() == {("orders", 0): 0}
+            # Or nothing at all: records can come in the moment in which the partition does.
+            assert consumer.committed().get(("orders", 0), 0) == 0
             consumer.poll(max_records=1)
             assert consumer.committed() == {("orders", 0): 2}
 
