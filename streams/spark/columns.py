@@ -131,25 +131,44 @@ def _read_json(raw: Column, kind: T.DataType, declared: msgspec.inspect.Type) ->
     text = raw.cast("string")
     framed = F.concat(F.lit('{"value":'), text, F.lit(',"end":true}'))
     conditions = [F.is_valid_utf8(text)] if holds_type(kind, T.MapType) else []
+    # To be told what could not be read costs time, and where nothing may be null a null tells it too.
+    is_told = not _is_all_there(declared)
     if isinstance(kind, T.StructType) and _is_flat(kind):
-        parsed = value = _from_json(text, kind)
+        parsed = value = _from_json(text, kind, is_told)
         before_end = F.substring(raw, F.lit(1), F.octet_length(raw) - 1).cast("string")
         clear = [text.endswith("}"), ~before_end.contains("}"), *_fields_quoted(text, value, kind)]
     else:
-        parsed = _from_json(framed, _framed(kind))
+        parsed = _from_json(framed, _framed(kind), is_told)
         value = parsed.getField("value")
         clear = [parsed.getField("end"), *_texts_quoted(text, value, kind)]
-    conditions += [parsed.getField(_CORRUPT).isNull(), *_required(value, declared)]
+    conditions += [*([parsed.getField(_CORRUPT).isNull()] if is_told else []), *_required(value, declared)]
 
     def is_exact(read: Column) -> Column:
         texts = _texts(read.getField("value"), kind, lambda leaf: F.schema_of_variant(leaf).isin("STRING", "VOID"))
         return all_of([read.getField("end"), read.getField(_CORRUPT).isNull(), F.is_valid_utf8(text), *texts])
 
     # In an array, so that it is read once for all that is asked of it.
-    again = F.forall(F.array(_from_json(framed, _framed(_open(kind)))), is_exact)
+    again = F.forall(F.array(_from_json(framed, _framed(_open(kind)), True)), is_exact)
     # Not `|`: Spark computes what stands several times in it before it looks at its left side.
-    conditions.append(F.when(all_of([~text.contains("\\"), *clear]), F.lit(True)).otherwise(again))
+    is_clear = F.when(all_of([~text.contains("\\"), *clear]), F.lit(True)).otherwise(again)
+    for spelling in _spellings(value, kind):
+        is_clear = F.when(text == spelling, F.lit(True)).otherwise(is_clear)
+    conditions.append(is_clear)
     return Typed(value, kind), F.coalesce(all_of(conditions), F.lit(False))
+
+
+def _spellings(value: Column, kind: T.DataType) -> Iterator[Column]:
+    """An object of texts, integers and booleans as most programs write it; null if a field is."""
+    plain = (T.StringType, T.LongType, T.BooleanType)
+    if not isinstance(kind, T.StructType) or not all(isinstance(field.dataType, plain) for field in kind.fields):
+        return
+    for comma, colon in ((", ", ": "), (",", ":")):
+        parts, before = [], "{"
+        for field in kind.fields:
+            quote = '"' if isinstance(field.dataType, T.StringType) else ""
+            parts += [F.lit(f'{before}"{field.name}"{colon}{quote}'), value.getField(field.name).cast("string")]
+            before = quote + comma
+        yield F.concat(*parts, F.lit(before.removesuffix(comma) + "}"))
 
 
 def _fields_quoted(text: Column, value: Column, kind: T.StructType) -> Iterator[Column]:
@@ -185,8 +204,10 @@ def _framed(kind: T.DataType) -> T.StructType:
     return T.StructType([T.StructField("value", kind), T.StructField("end", T.BooleanType())])
 
 
-def _from_json(text: Column, kind: T.StructType) -> Column:
-    return F.from_json(text, T.StructType([*kind.fields, T.StructField(_CORRUPT, T.StringType())]), _JSON)
+def _from_json(text: Column, kind: T.StructType, is_told: bool) -> Column:
+    """What was read, with what could not be if that is to be told."""
+    told = [T.StructField(_CORRUPT, T.StringType())] if is_told else []
+    return F.from_json(text, T.StructType([*kind.fields, *told]), _JSON)
 
 
 def _open(kind: T.DataType) -> T.DataType:
@@ -261,6 +282,20 @@ def _check_class(declared: Any) -> None:
 
 def _may_be_null(declared: msgspec.inspect.Type) -> bool:
     return isinstance(declared, msgspec.inspect.UnionType) and declared.includes_none
+
+
+def _is_all_there(declared: Any) -> bool:
+    """Whether nothing in it may be null, and there is something."""
+    match declared:
+        case msgspec.inspect.UnionType():
+            return False
+        case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType():
+            return _is_all_there(declared.item_type)
+        case msgspec.inspect.DictType():
+            return _is_all_there(declared.value_type)
+        case msgspec.inspect.StructType() | msgspec.inspect.DataclassType() | msgspec.inspect.TypedDictType():
+            return bool(declared.fields) and all(_is_all_there(field.type) for field in declared.fields)
+    return True
 
 
 def _present(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:

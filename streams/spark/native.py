@@ -45,6 +45,8 @@ from headwater.streams.spark.stages import Stage, Stages
 __all__ = ["Native", "nativize", "packed_rows"]
 
 _AGGREGATES = (ops.Aggregate, ops.TimeWindowAggregate, ops.SlidingWindowAggregate, ops.SessionAggregate)
+# The mark of a column that watermarks close groups by, with their delay: Spark's own.
+_WATERMARK = "spark.watermarkDelayMs"
 
 
 @dataclass(frozen=True)
@@ -398,11 +400,14 @@ class _Columns:
             {"_group": at.key.as_bytes(serde, is_key=True), "_at": F.timestamp_millis("timestamp")}
             | {f"_of{i}": typed.column for i, typed in enumerate(of.values())}
         )
-        by = [F.col("_group")]
+        by = ["_group"]
         if windows is not None:
-            frame = frame.withWatermark("_at", f"{windows.grace_ms} milliseconds")
             sizes = [f"{ms} milliseconds" for ms in (windows.size_ms, windows.advance_ms)]
-            by.append(F.window("_at", *sizes).alias("_window"))
+            frame = frame.withWatermark("_at", f"{windows.grace_ms} milliseconds")
+            # By its end alone, which is a number less than the window has; so marked, Spark closes groups by it too.
+            end = F.col("_window.end").alias("_end", metadata={_WATERMARK: windows.grace_ms})
+            frame = frame.withColumn("_window", F.window("_at", *sizes)).select("*", end)
+            by.append("_end")
         results = [
             _AGGREGATE[aggregate.function](F.col(f"_of{i}"), of[name].type)
             for i, (name, aggregate) in enumerate(aggregator.aggregates.items())
@@ -413,8 +418,8 @@ class _Columns:
         raw = F.col("_group")
         shown = show_written(raw, serde)
         if windows is not None:
-            start = F.unix_millis("_window.start")
-            end = start + windows.size_ms
+            end = F.unix_millis("_end")
+            start = end - windows.size_ms
             shown = F.struct(shown.alias("key"), start.alias("start"), end.alias("end"))
             if windows.advance_ms < windows.size_ms:
                 # Windows begin with the epoch; Spark also has those that a record just after it shares with the past.
