@@ -3,12 +3,15 @@
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
-from headwater import Admin, Producer
+from headwater import Admin
+from headwater.dsl.partitioner import partition_for
+from headwater.state.log import Log, NewRecord
 from headwater.streams.queries import Metrics
 from headwater.streams.sockets import ask_all
 from tests.streams.apps import until
@@ -32,12 +35,18 @@ def write(folder: Path, name: str = "words.py", text: str = APP) -> str:
 
 
 def fill(folder: Path, *words: str, partitions: int = 1, at: int = 1000) -> None:
-    """Make the topic, if need be, and append a record for each word."""
-    broker = f"log://{folder / '.headwater'}"
-    Admin(broker).create_topic("words", partitions, exist_ok=True)
-    with Producer(broker) as producer:
-        for word in words:
-            producer.send("words", key=word, value='"x"', timestamp=at)
+    """Make the topic, if need be, and append a record for each word, all of a partition's at once.
+
+    Not with a Producer, which on a busy machine may make more batches of them, and with them more commits.
+    """
+    Admin(f"log://{folder / '.headwater'}").create_topic("words", partitions, exist_ok=True)
+    with Log.open(folder / ".headwater") as log:
+        batches: dict[int, list[NewRecord]] = defaultdict(list)
+        for key in map(str.encode, words):
+            batches[partition_for(key, log.topic("words").partitions)].append((key, b'"x"', at, ()))
+        for number, batch in batches.items():
+            with log.partition("words", number) as partition:
+                partition.append(batch)
 
 
 def records(folder: Path, app: str = "words", expected_workers: int = 1) -> int:
@@ -84,5 +93,5 @@ def running(folder: Path, *options: str, expected: int = 0, app: str = "words") 
 def stop(process: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> tuple[int, str, str]:
     """Stop it and return exit code, output and error output."""
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out, err

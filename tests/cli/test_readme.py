@@ -27,4 +27,4 @@ def test_the_commands_of_the_readme(folder: Path, headwater: Command) -> None:
         until(lambda: re.search(r"whale +2", headwater(*query).text))
         shown = headwater(*top, "--once")
         assert "word_count" in shown.text
-        assert headwater(*consume, "--max-messages", "7", "--timeout", "10s").text.count("\n") == 7
+        assert headwater(*consume, "--max-messages", "7", "--timeout", "60s").text.count("\n") == 7

@@ -174,7 +174,7 @@ def test_where_to_begin_and_when_to_end(headwater: Command) -> None:
     assert headwater("consume", "orders", "-n", "3", "--follow").text.split() == ["0", "2", "4"]
     start = time.monotonic()
     assert headwater("consume", "orders", "--timeout", "300ms").text.split() == ["0", "2", "4", "1", "3", "5"]
-    assert 0.3 <= time.monotonic() - start < 5
+    assert 0.3 <= time.monotonic() - start < 30
 
 
 @BOTH

@@ -151,7 +151,7 @@ def _answered(folder: Path, path: str, answer: bytes) -> int:
     process = subprocess.Popen(command, cwd=folder, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     os.close(theirs)
     os.write(ours, answer)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=60)
     os.close(ours)
     assert b"Go on? [y/N]" in out
     return process.returncode

@@ -19,7 +19,11 @@ from tests.cli.conftest import Command
 from tests.cli.services import APP, fill, service, stop, write
 from tests.streams.apps import until
 
-SMALL = ("--on", "spark", "--master", "local[1]", "--conf", "spark.ui.enabled=false")
+SMALL = (
+    *("--on", "spark", "--master", "local[1]", "--conf", "spark.ui.enabled=false"),
+    # On a busy machine a Python worker takes longer than 15 seconds to start.
+    *("--conf", "spark.python.authenticate.socketTimeout=120s"),
+)
 PLACE = Path(".headwater") / "apps" / "words"
 
 
@@ -54,7 +58,10 @@ def test_what_is_there_is_processed_and_a_service_goes_on_from_there(folder: Pat
     with service(folder, *SMALL, "--trigger", "200ms") as process:
         until(lambda: process.poll() is not None or seen(headwater) == 1, patience=180)
         assert counted(headwater) == {"tea": 3, "milk": 1}
-        found = headwater("query", "words", "counts", "get", "tea", "--json")
+        # Counted when the batch has written; its rows can be read when Spark has noted that it is done.
+        asked = ("query", "words", "counts", "get", "tea", "--json")
+        until(lambda: process.poll() is not None or b'"value":3' in headwater(*asked).out, patience=180)
+        found = headwater(*asked)
         assert found.code == 0, found.err
         assert found.json["rows"][0]["value"] == 3
         assert [row["key"] for row in headwater("query", "words", "windows", "--json").json["rows"]] == ["milk", "tea"]

@@ -133,7 +133,7 @@ def test_without_the_protocol_a_kill_at_a_point_is_noticed(
     tmp_path: Path, point: str, options: dict[str, Any], what: str
 ) -> None:
     """The controls: kills that the protocol makes harmless, with a part of it switched off."""
-    given = Input.of(600, moving_users=True)
+    given = Input.of(6_000, moving_users=True)
     killed = prepared(given, tmp_path / "killed")
     with fleet(killed, **options) as workers:
         workers.start()

@@ -53,7 +53,8 @@ def lossy(folder: Path) -> Lossy:
 
 
 def test_power_losses_lose_and_double_nothing(tmp_path: Path) -> None:
-    given = Input.of(1_600, moving_users=False)
+    # The other worker must not be done with it before the one that is to die has come so far.
+    given = Input.of(16_000, moving_users=False)
     folder = tmp_path / "lost"
     files = lossy(folder)
     rng = Random(3)
@@ -96,13 +97,13 @@ def lose_power_once(given: Input, folder: Path, connect: type[LogConnection]) ->
 
 def test_without_the_sync_of_inputs_offsets_point_past_the_end(tmp_path: Path) -> None:
     """A control: the check of offsets is able to fail."""
-    files = lose_power_once(Input.of(300, moving_users=False), tmp_path / "lost", NoInputSync)
+    files = lose_power_once(Input.of(3_000, moving_users=False), tmp_path / "lost", NoInputSync)
     assert past_the_end(tmp_path / "lost", files) != []
 
 
 def test_without_the_sync_of_outputs_records_are_lost(tmp_path: Path) -> None:
     """A control: the comparison is able to fail."""
-    given = Input.of(300, moving_users=False)
+    given = Input.of(3_000, moving_users=False)
     folder = tmp_path / "lost"
     files = lose_power_once(given, folder, NoOutputSync)
     with open_log(folder, files) as log:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.kafka.jars import jars
 
 HOST = "127.0.0.1"
-PATIENCE = 60.0
+PATIENCE = 120.0
 # How long a controller waits for a sign of life from its broker.
 SESSION_MS = 4_000
 # Below the ports that the system gives to outgoing connections: one of those could take ours between kill and restart.
@@ -165,6 +165,11 @@ class Broker(Server):
         new = NewTopic(topic, partitions, 1, config=config)
         admin = self.admin()
         admin.create_topics([new], operation_timeout=10)[topic].result()
+        # The controller answers when it is decided, and its broker hears of it a moment later.
+        deadline = time.monotonic() + PATIENCE
+        while topic not in admin.list_topics(timeout=PATIENCE).topics:
+            assert time.monotonic() < deadline, f"the broker does not know of {topic}"
+            time.sleep(0.01)
         return topic
 
     def configure_group(self, group: str, setting: str) -> None:

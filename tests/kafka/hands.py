@@ -8,7 +8,7 @@ from typing import Any
 from headwater.streams.spark.kafka_writer import KafkaWriter, OutputRecord
 
 SPAWN = multiprocessing.get_context("spawn")
-PATIENCE = 60.0
+PATIENCE = 120.0
 HALF, DONE = "half", "done"
 
 

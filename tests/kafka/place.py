@@ -121,6 +121,9 @@ class Place(Plot):
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         admin = self.broker.admin()
         admin.incremental_alter_configs([resource])[resource].result()
+        # The controller has decided it; the broker hears of it a little later.
+        wanted = {entry.name: entry.value for entry in entries}
+        until(lambda: wanted.items() <= self._settings(topic).items())
 
     def widen(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic."""
@@ -128,8 +131,11 @@ class Place(Plot):
         admin.create_partitions([NewPartitions(topic, partitions)], operation_timeout=PATIENCE)[topic].result()
 
     def settings(self, topic: str) -> dict[str, str]:
-        """The settings of a topic, by their names."""
-        resource = ConfigResource(ResourceType.TOPIC, self.own(topic))
+        """The settings of one of its topics, by their names."""
+        return self._settings(self.own(topic))
+
+    def _settings(self, topic: str) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
         admin = self.broker.admin()
         found = admin.describe_configs([resource])[resource].result()
         return {name: entry.value for name, entry in found.items()}

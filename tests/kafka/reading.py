@@ -1,5 +1,7 @@
 """What a topic holds, as another client reads it."""
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
@@ -8,8 +10,11 @@ from confluent_kafka.admin import OffsetSpec
 from tests.kafka.broker import PATIENCE, Broker
 
 
-def records(kafka: Broker, topic: str) -> list[Message]:
-    """The committed records of a topic, partition by partition."""
+def records(kafka: Broker, topic: str, *, patient: bool = True) -> list[Message]:
+    """The committed records of a topic, partition by partition.
+
+    Transactions that are open there are waited for, unless told not to: a commit is answered before its end is marked.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap,
@@ -26,19 +31,31 @@ def records(kafka: Broker, topic: str) -> list[Message]:
     try:
         for partition in consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions:
             consumer.assign([TopicPartition(topic, partition, 0)])
-            # The end of the partition comes as a message, too.
-            while (message := consumer.poll(PATIENCE)) is not None and message.error() is None:
-                found.append(message)
-            assert message is not None, f"{topic}-{partition} has no end: a transaction is open"
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            found += _up_to_the_end(consumer, TopicPartition(topic, partition), patient)
     finally:
         consumer.close()
     return found
 
 
-def values(kafka: Broker, topic: str) -> list[bytes | None]:
+def _up_to_the_end(consumer: Consumer, place: TopicPartition, patient: bool) -> Iterator[Message]:
+    goal = None
+    while True:
+        # The end of the partition comes as a message, too; and again when a transaction that held it up is over.
+        message: Any = consumer.poll(2 * PATIENCE)
+        assert message is not None, f"{place.topic}-{place.partition} has no end: a transaction is open"
+        if message.error() is None:
+            yield message
+            continue
+        assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+        if goal is None:
+            _, goal = consumer.get_watermark_offsets(place, cached=True)
+        if not patient or message.offset() >= goal:
+            return
+
+
+def values(kafka: Broker, topic: str, *, patient: bool = True) -> list[bytes | None]:
     """The values of the committed records."""
-    return [message.value() for message in records(kafka, topic)]
+    return [message.value() for message in records(kafka, topic, patient=patient)]
 
 
 def end(kafka: Broker, topic: str, partition: int = 0, *, committed: bool) -> int:
@@ -47,6 +64,24 @@ def end(kafka: Broker, topic: str, partition: int = 0, *, committed: bool) -> in
     place = TopicPartition(topic, partition)
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     return int(admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)[place].result().offset)
+
+
+def settle(kafka: Broker, topic: str) -> None:
+    """Wait until no transaction holds records of a topic up: a commit is answered before its end is marked there."""
+    admin: Any = kafka.admin()
+    latest = {
+        TopicPartition(topic, partition): OffsetSpec.latest()
+        for partition in admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
+    }
+
+    def ends(level: IsolationLevel) -> list[int]:
+        return [told.result().offset for told in admin.list_offsets(latest, isolation_level=level).values()]
+
+    # Longer than brokers wait for the end of a transaction whose writer has died.
+    deadline = time.monotonic() + 2 * PATIENCE
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        assert time.monotonic() < deadline, f"{topic}: a transaction is open"
+        time.sleep(0.01)
 
 
 def start(kafka: Broker, topic: str, partition: int = 0) -> int:

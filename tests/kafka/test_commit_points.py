@@ -96,8 +96,10 @@ def test_a_worker_that_was_away_while_others_processed_and_deleted_its_records_g
 
 def test_who_does_not_wait_for_open_transactions_is_noticed(tmp_path: Path, broker: Broker) -> None:
     """The control: a worker takes offsets as they are, while the one that has just stopped still commits others."""
+    # Longer than it takes to take all tasks over: a transaction that the broker has ended is nothing to wait for.
+    lasting = {"kafka": {"transaction.timeout.ms": "180000"}}
     with (
-        fleet(broker, tmp_path / "stopped", connect=Impatient) as workers,
+        fleet(broker, tmp_path / "stopped", connect=Impatient, changes=lasting) as workers,
         feeding(broker, seed=4, per_second=50) as feed,
     ):
         workers.start()

@@ -9,7 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from headwater import SessionWindows, StreamsBuilder, StreamsError, TimeWindows, TopologyError
 from headwater.state.rocks import RocksBackend
@@ -120,6 +127,9 @@ class GuardedBroker(SecuredBroker):
         admin = self.admin()
         for future in admin.create_acls(bindings).values():
             future.result()
+        # The controller has decided it; the broker hears of it a little later.
+        theirs = (ResourceType.ANY, app_id, prefixed, f"User:{NAME}", "*", AclOperation.ANY, AclPermissionType.ANY)
+        until(lambda: set(bindings) <= set(admin.describe_acls(AclBindingFilter(*theirs)).result()))
 
 
 @pytest.fixture(scope="module")

@@ -14,19 +14,22 @@ from tests.crash.shop import PARTITIONS, differences
 from tests.crash.workers import undisturbed
 from tests.kafka.broker import Broker
 from tests.kafka.shop import feeding, make_topics
-from tests.kafka.workers import KafkaFleet, finish, fleet
+from tests.kafka.workers import PATIENCE, KafkaFleet, finish, fleet
+from tests.streams.apps import until
 
 # `make rebalance-kafka` takes its time.
 SECONDS = 120 if os.environ.get("HEADWATER_REBALANCE") == "long" else 25
 EVERY = 3.0
+# However long that takes on a machine that has other things to do.
+LEAST = SECONDS / EVERY / 3
 # These read what is fed; other tasks may pause since those that feed them do.
 FED = {f"0_{number}" for number in range(PARTITIONS)}
 
 
 def come_and_go(workers: KafkaFleet, seconds: float, rng: Random) -> int:
     """Let workers join and leave, between two and four of them; how often they did."""
-    until, moves = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
+    ends, moves = time.monotonic() + seconds, 0
+    while time.monotonic() < ends or moves < LEAST:
         due = time.monotonic() + EVERY
         if len(workers.alive) < 3 or (len(workers.alive) < 4 and rng.random() < 0.5):
             workers.start()
@@ -50,6 +53,12 @@ def pauses(commits: Iterable[tuple[float, int, list[str]]]) -> list[float]:
     )  # fmt: skip
 
 
+def pauses_since(workers: KafkaFleet, began: float) -> list[float]:
+    """The pauses since then; there is one at least."""
+    until(lambda: pauses(commit for commit in workers.commits() if commit[0] > began), PATIENCE)
+    return pauses(commit for commit in workers.commits() if commit[0] > began)
+
+
 def test_workers_that_come_and_go_lose_and_double_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,10 +72,10 @@ def test_workers_that_come_and_go_lose_and_double_nothing(
             began = time.monotonic()
             # Nobody comes or goes at first, for comparison.
             time.sleep(SECONDS / 5)
-            calm = pauses(commit for commit in workers.commits() if commit[0] > began)
+            calm = pauses_since(workers, began)
             began = time.monotonic()
             moves = come_and_go(workers, SECONDS, Random(3))
-            moving = pauses(commit for commit in workers.commits() if commit[0] > began)
+            moving = pauses_since(workers, began)
             given = feed.end()
             for worker in list(workers.alive):
                 workers.leave(worker)
@@ -74,8 +83,6 @@ def test_workers_that_come_and_go_lose_and_double_nothing(
     finally:
         broker.kill()
     assert differences(undisturbed(given, tmp_path / "undisturbed"), got) == []
-    assert moves >= SECONDS / EVERY / 3
-    assert moving
     with capsys.disabled():
         print(
             f"\n{moves} workers came or went within {SECONDS} s; partitions whose owner stayed paused for up to "

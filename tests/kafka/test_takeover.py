@@ -27,6 +27,7 @@ from tests.kafka.five import (
     written,
 )
 from tests.kafka.original import Application, Original
+from tests.kafka.reading import settle
 
 
 @contextmanager
@@ -68,6 +69,7 @@ def notes(kafka: Broker, application: Application) -> dict[tuple[str, int], int]
 
     Where windows are emitted when they close, the notes also tell up to which time they were.
     """
+    settle(kafka, "__consumer_offsets")
     # Kept in a name: with the client go its answers.
     admin = kafka.admin()
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(application.app_id)])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyspark
 
 HOME = Path(pyspark.__file__).parent
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 class Cluster(NamedTuple):
@@ -86,5 +86,5 @@ def drive(cluster: Cluster, script: str, python: Path, **more: str) -> "subproce
     """Run a script as a driver, in a process of its own with our Python, in the cluster's folder."""
     environment = {**cluster.environment, "PYSPARK_PYTHON": str(python), "MASTER": cluster.master, **more}
     return subprocess.run(
-        [sys.executable, script], cwd=cluster.folder, env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, script], cwd=cluster.folder, env=environment, capture_output=True, text=True, timeout=480
     )

@@ -34,7 +34,7 @@ PARTITIONS = 3
 SOURCES = ("orders", "users", "clicks")
 OUTPUTS = ("enriched", "digests", "clicked", "pulses")
 STORES = ("users", "digests")
-PATIENCE = 300.0
+PATIENCE = 600.0
 # What a victim says.
 JVM, BATCH, STOPPED, FAILED = "jvm", "batch", "stopped", "failed"
 

@@ -79,17 +79,18 @@ class SparkPlayer:
     def play_all(self, steps: list[Step]) -> Observed:
         """Take some steps before the query sees any of them; they are one batch then, or several."""
         error = None
-        for step in steps:
-            if "in" in step:
-                self._send(step["in"])
-            else:
-                self._now += step["advance_wall_clock_ms"]
-                self._set_clock()
-        try:
-            with contextlib.redirect_stdout(self._printed):
+        # From the first step on: the query may be done with it before the last has been taken.
+        with contextlib.redirect_stdout(self._printed):
+            for step in steps:
+                if "in" in step:
+                    self._send(step["in"])
+                else:
+                    self._now += step["advance_wall_clock_ms"]
+                    self._set_clock()
+            try:
                 self._query.processAllAvailable()
-        except StreamsError as raised:
-            error = f"{type(raised).__name__}: {raised}"
+            except StreamsError as raised:
+                error = f"{type(raised).__name__}: {raised}"
         dropped = self._query.metrics()["dropped-records-total"]
         before, self._dropped = self._dropped, dropped
         effects = [json.loads(line.removeprefix(EFFECT)) for line in self._printed.getvalue().splitlines()]

@@ -39,8 +39,9 @@ def test_it_runs_in_a_session_that_is_there(spark: SparkSession, tmp_path: Path)
     with pytest.raises(StreamsError, match="the application has not been started"):
         app.store("counts")
     with app:
-        until(lambda: app.error or app.metrics()["records-total"] == 3, 120)
-        assert app.store("counts").get("tea") == 2
+        until(lambda: app.error or app.metrics()["records-total"] == 3, 180)
+        # Counted when the batch has written; its rows can be read when Spark has noted that it is done.
+        until(lambda: app.error or app.store("counts").get("tea") == 2, 180)
         told = app.metrics()
         assert (told["state"], told["engine"], told["lag"], told["app-id"]) == ("running", "spark", 0, "words")
         assert told["state-rows"] > 0

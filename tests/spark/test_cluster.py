@@ -22,6 +22,8 @@ DRIVER = """
     spark = open_session("cluster-test", conf={
         "spark.master": os.environ["MASTER"], "spark.ui.enabled": "false", "spark.executor.memory": "512m",
         "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        # On a busy machine a Python worker takes longer than 15 seconds to start.
+        "spark.python.authenticate.socketTimeout": "120s",
     }, log=Path("spark.log"))
 """
 SHOP = """
@@ -131,6 +133,7 @@ def test_a_query_runs_on_the_cluster(standalone: Cluster, python: Path) -> None:
     options = ["--broker", broker, "--checkpoint", str(checkpoint), "--trigger", "available-now", "--json"]
     conf = ["--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=512m"]
     conf += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+    conf += ["--conf", "spark.python.authenticate.socketTimeout=120s"]
     main = "import sys; from headwater.streams.cli import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", main, "run", "revenue.py", "--on=spark", "--master", standalone.master, *options, *conf],
@@ -138,7 +141,7 @@ def test_a_query_runs_on_the_cluster(standalone: Cluster, python: Path) -> None:
         env={**standalone.environment, "PYSPARK_PYTHON": str(python)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=480,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout)["records"] == 20

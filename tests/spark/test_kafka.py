@@ -29,8 +29,9 @@ from headwater.streams.spark.kafka import (
 from headwater.streams.spark.query import SparkBackend
 from headwater.streams.spark.rows import SOURCE_SCHEMA
 from tests.kafka.broker import Broker
-from tests.kafka.reading import records
+from tests.kafka.reading import records, settle
 from tests.kafka.secured import SecuredBroker
+from tests.streams.apps import until
 
 # Key, value, timestamp, headers.
 Sent = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
@@ -42,7 +43,7 @@ def name() -> str:
 
 
 def send(kafka: Broker, topic: str, records: list[Sent], *, abort: bool = False) -> None:
-    """Write to partition 0 in a transaction that ends."""
+    """Write to partition 0 in a transaction that has ended."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions()
     producer.begin_transaction()
@@ -53,6 +54,14 @@ def send(kafka: Broker, topic: str, records: list[Sent], *, abort: bool = False)
         producer.abort_transaction()
     else:
         producer.commit_transaction()
+    settle(kafka, topic)
+
+
+def delete(kafka: Broker, topic: str) -> None:
+    """Delete a topic, and wait until the broker has heard of it."""
+    admin: Any = kafka.admin()
+    admin.delete_topics([topic], operation_timeout=10)[topic].result()
+    until(lambda: topic not in admin.list_topics(timeout=10).topics)
 
 
 def numbered(first: int, count: int) -> list[Sent]:
@@ -174,8 +183,7 @@ def test_a_topic_made_anew_stops_the_query(spark: SparkSession, kafka: Broker, n
     frame = kafka_frame(spark, kafka.bootstrap, [name])
     send(kafka, name, numbered(0, 10))
     assert len(run(frame)) == 10
-    admin: Any = kafka.admin()
-    admin.delete_topics([name], operation_timeout=10)[name].result()
+    delete(kafka, name)
     kafka.create(name)
     send(kafka, name, numbered(0, 2))
     assert f"{name}-0" in failure(run, frame)
@@ -196,8 +204,7 @@ def test_a_topic_made_anew_is_another(kafka: Broker, name: str) -> None:
     other = kafka.create(f"{name}-other")
     kafka.create(name)
     before = kafka_identities(kafka.bootstrap, [name, other])
-    admin: Any = kafka.admin()
-    admin.delete_topics([name], operation_timeout=10)[name].result()
+    delete(kafka, name)
     kafka.create(name)
     after = kafka_identities(kafka.bootstrap, [name, other])
     assert before[name] != after[name]
@@ -346,10 +353,12 @@ def test_a_topic_that_grows_stops_the_query_by_name(
         assert query.store("counts").get("k") == 2
         admin: Any = kafka.admin()
         admin.create_partitions([NewPartitions(source, 2)])[source].result()
+        # Else the producer would know of no such partition.
+        until(lambda: len(admin.list_topics(source, timeout=10).topics[source].partitions) == 2)
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
         producer.produce(source, b"1", b"k", partition=1)
         producer.flush()
         with pytest.raises(StreamsError, match=f"the topic '{source}' had 1 partitions when the query started"):
-            query.awaitTermination(60)
+            query.awaitTermination(180)
     finally:
         query.stop()

@@ -21,6 +21,7 @@ import json, os, sys
 from pathlib import Path
 from headwater.streams.spark.session import open_session
 conf = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "Asia/Tokyo", "spark.driver.memory": "512m"}
+conf["spark.python.authenticate.socketTimeout"] = "120s"
 spark = open_session("shop", master="local[1]", conf=conf, log=Path("spark.log"))
 java = spark.sparkContext._gateway.proc.pid
 pythons = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
@@ -30,7 +31,7 @@ spark.stop()
 again = open_session("shop-2", master="local[1]", conf=conf)
 print(json.dumps([*told, again.conf.get("spark.app.name"), again.sparkContext._gateway.proc.pid == java]))
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["shop", "local[1]", "Asia/Tokyo", [sys.executable], True, "shop-2", True]
     assert done.stderr == ""
@@ -123,6 +124,6 @@ try:
 except StreamsError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert "Spark cannot be started at local[nonsense]: " in done.stdout
     assert "(more in spark.log)." in done.stdout

@@ -10,7 +10,7 @@ from headwater import Admin, Config, Consumer, Producer, StreamsBuilder, Topolog
 from headwater.streams.app import App
 from headwater.streams.run import open_app
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def counting() -> Topology:

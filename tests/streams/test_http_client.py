@@ -90,8 +90,8 @@ def test_a_task_on_its_way_is_waited_for(pair: Pair) -> None:
         time.sleep(0.6)
         pair.known[1].tasks = tasks
 
-    threading.Thread(target=arrive).start()
     began = time.monotonic()
+    threading.Thread(target=arrive).start()
     found = RemoteApp([pair.one]).query(Query("counts", "get", key=there[0]))
     assert [row["key"] for row in found.rows] == there[:1]
     assert time.monotonic() - began > 0.5

@@ -140,7 +140,8 @@ def test_a_slow_function_holds_up_neither_commits_nor_the_stop(tmp_path: Path) -
     with place.app(slow()):
         until(lambda: place.out())
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    # What is left takes 15 s.
+    assert time.monotonic() - began < 12
     assert 0 < len(place.out()) < 1_000
 
 

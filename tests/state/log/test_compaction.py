@@ -47,8 +47,9 @@ class Cleaning(RuleBasedStateMachine):
         self.reader = open_again(Path(self.folder.name))
 
     def teardown(self) -> None:
-        self.partition.close()
-        self.reader.close()
+        if hasattr(self, "reader"):
+            self.partition.close()
+            self.reader.close()
         self.folder.cleanup()
 
     @rule(records=st.lists(st.tuples(KEYS, VALUES, st.integers(0, 100_000)), min_size=1, max_size=5))

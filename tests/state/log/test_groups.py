@@ -142,7 +142,7 @@ def test_a_killed_member_is_gone_with_all_it_owned(log: Log) -> None:
     began = time.monotonic()
     assert names(group) == ["survivor"]
     assert group.acquire("0_0")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     # Its name is free again, and its file is not kept for ever.
     other = log.group("g")
     other.join("victim")

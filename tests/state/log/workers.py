@@ -1,4 +1,5 @@
-"""Processes that write, read and clean one log at the same time, run by `python -m tests.state.log.workers`.
+"""Processes that write, read and clean one log at the same time, run by `python -m tests.state.log.workers`, until the
+file `stop` is there beside it.
 
 Each batch is one producer's with one sequence number, and each of its records says all of that: producer, sequence, its
 number in the batch and the batch's length. So a reader knows of any record which must follow.
@@ -16,6 +17,15 @@ from headwater.state.log.batch import NewRecord
 
 TOPICS = ("plain", "compacted")
 KEYS = 20
+# How often each is to do its work at least.
+ENOUGH = 20
+
+
+def going(folder: Path, until: float, name: str, done: int) -> bool:
+    """Whether to go on; who has done enough leaves a file of its name beside the log."""
+    if done > ENOUGH:
+        (folder.parent / name).touch()
+    return time.time() < until and not (folder.parent / "stop").exists()
 
 
 def batch(producer: str, sequence: int, random: Random) -> list[NewRecord]:
@@ -43,7 +53,7 @@ def said(record: Record) -> tuple[str, int, int, int]:
 def write(folder: Path, until: float, random: Random, name: str) -> int:
     written = 0
     print("begins", flush=True)
-    while time.time() < until:
+    while going(folder, until, name, written):
         with Log.open(folder) as log:
             partitions = [log.partition(topic, 0) for topic in TOPICS]
             for _ in range(random.randint(1, 30)):
@@ -60,7 +70,7 @@ def write(folder: Path, until: float, random: Random, name: str) -> int:
 
 def clean(folder: Path, until: float, random: Random, name: str) -> int:
     cleaned = 0
-    while time.time() < until:
+    while going(folder, until, name, cleaned):
         with Log.open(folder) as log:
             plain, compacted = (log.partition(topic, 0) for topic in TOPICS)
             for _ in range(random.randint(1, 5)):
@@ -116,7 +126,7 @@ class Watcher:
 
 def read(folder: Path, until: float, random: Random, name: str) -> int:
     watchers = [Watcher(topic) for topic in TOPICS]
-    while time.time() < until:
+    while going(folder, until, name, min(watcher.seen for watcher in watchers)):
         with Log.open(folder) as log:
             partitions = [log.partition(watcher.topic, 0) for watcher in watchers]
             if random.random() < 0.1:
