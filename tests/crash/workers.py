@@ -223,7 +223,7 @@ def finish(folder: Path, files: Files = REAL_FILES, **options: Any) -> Outcome:
     """Let one worker that nobody disturbs do what is left, and return what came of it all."""
     connect = options.pop("connect", LogConnection)
     with open_app(config(folder, **options), folder, files, connect=connect) as app:
-        app.wait_idle()
+        app.wait_idle(PATIENCE)
         with open_log(folder, files) as log:
             return outcome(log, app)
 
