@@ -18,6 +18,8 @@ def empty_broker(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
         yield f"log://{folder}"
         return
     address = f"kafka://{request.getfixturevalue('kafka').bootstrap}"
+    # A busy broker takes longer to let the first member of its first group in.
+    request.getfixturevalue("monkeypatch").setattr("headwater.streams.kafka.consumer._JOIN_SECONDS", 60.0)
     # Other tests leave there what they had; and are left nothing.
     _empty(address)
     yield address

@@ -2,9 +2,10 @@
 it. It owns how strictly JSON is read and how it is written; which columns there are, native.py knows.
 
 JSON is read as strictly as Python reads it, which takes some care: Spark takes a number for text and a missing field
-for null, and does not look beyond the end. So what must not be null is looked at. A flat object without escapes ends
-with its only brace, and its texts stand behind their names. Any other input becomes the field `value` of an object
-that has an `end`; and where it is not clear that a text stands in quotes, all are read again, as they are.
+for null, and does not look beyond the end. So what must not be null is looked at. An input that is what was read, in a
+usual spelling, is sound. Else a flat object without escapes ends with its only brace, and its texts stand behind their
+names. Any other input becomes the field `value` of an object that has an `end`; and where it is not clear that a text
+stands in quotes, all are read again, as they are.
 """
 
 from __future__ import annotations

@@ -64,8 +64,6 @@ def broker(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Mon
     for address in empty_broker(request, folder / ".headwater"):
         if is_kafka(address):
             monkeypatch.setenv("HEADWATER_BROKER", address)
-            # A busy broker takes longer to let the first member of its first group in.
-            monkeypatch.setattr("headwater.streams.kafka.consumer._JOIN_SECONDS", 60.0)
         yield address
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from headwater.streams.fleet import Fleet
 from tests.crash.shop import PARTITIONS, Input, config, differences, open_log, topology
 from tests.crash.workers import PATIENCE, finish, fleet, prepared, undisturbed
+from tests.streams.apps import TAKEOVER_SECONDS
 
 TASKS = 3 * PARTITIONS
-# A worker looks twice a second; the rest is for a machine that has other things to do.
-TAKEOVER_SECONDS = 15.0
 
 
 def owners(folder: Path) -> dict[str, str]:

@@ -172,6 +172,15 @@ class Broker(Server):
             time.sleep(0.01)
         return topic
 
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and return when the broker has heard of it."""
+        admin = self.admin()
+        admin.delete_topics([topic], operation_timeout=PATIENCE)[topic].result()
+        deadline = time.monotonic() + PATIENCE
+        while topic in admin.list_topics(timeout=PATIENCE).topics:
+            assert time.monotonic() < deadline, f"the broker still knows of {topic}"
+            time.sleep(0.01)
+
     def configure_group(self, group: str, setting: str) -> None:
         """Give a group a setting of its own, which the client cannot."""
         words = ("--bootstrap-server", self.bootstrap, "--alter", "--entity-type", "groups", "--entity-name", group)

@@ -108,9 +108,7 @@ class Place(Plot):
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and return when it is gone."""
-        admin = self.broker.admin()
-        admin.delete_topics([topic], operation_timeout=PATIENCE)[topic].result()
-        until(lambda: topic not in admin.list_topics(timeout=PATIENCE).topics)
+        self.broker.delete(topic)
 
     def alter(self, topic: str, **settings: str) -> None:
         """Change settings of a topic, with `_` for `.`."""

@@ -57,13 +57,6 @@ def send(kafka: Broker, topic: str, records: list[Sent], *, abort: bool = False)
     settle(kafka, topic)
 
 
-def delete(kafka: Broker, topic: str) -> None:
-    """Delete a topic, and wait until the broker has heard of it."""
-    admin: Any = kafka.admin()
-    admin.delete_topics([topic], operation_timeout=10)[topic].result()
-    until(lambda: topic not in admin.list_topics(timeout=10).topics)
-
-
 def numbered(first: int, count: int) -> list[Sent]:
     return [(b"k", b"%d" % number, 1 + number, []) for number in range(first, first + count)]
 
@@ -183,7 +176,7 @@ def test_a_topic_made_anew_stops_the_query(spark: SparkSession, kafka: Broker, n
     frame = kafka_frame(spark, kafka.bootstrap, [name])
     send(kafka, name, numbered(0, 10))
     assert len(run(frame)) == 10
-    delete(kafka, name)
+    kafka.delete(name)
     kafka.create(name)
     send(kafka, name, numbered(0, 2))
     assert f"{name}-0" in failure(run, frame)
@@ -204,7 +197,7 @@ def test_a_topic_made_anew_is_another(kafka: Broker, name: str) -> None:
     other = kafka.create(f"{name}-other")
     kafka.create(name)
     before = kafka_identities(kafka.bootstrap, [name, other])
-    delete(kafka, name)
+    kafka.delete(name)
     kafka.create(name)
     after = kafka_identities(kafka.bootstrap, [name, other])
     assert before[name] != after[name]

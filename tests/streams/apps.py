@@ -11,6 +11,8 @@ from headwater.streams.app import App
 from headwater.streams.run import open_app
 
 PATIENCE = 60.0
+# A worker looks twice a second; the rest is for a machine that has other things to do.
+TAKEOVER_SECONDS = 15.0
 
 
 def counting() -> Topology:

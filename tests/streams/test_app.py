@@ -19,12 +19,10 @@ from headwater.streams import app as app_module
 from headwater.streams.app import App
 from headwater.streams.log_connection import LogConnection, member_name
 from headwater.streams.worker import Clock, Worker
-from tests.streams.apps import Place, counting, until
+from tests.streams.apps import TAKEOVER_SECONDS, Place, counting, until
 
 LONG = timedelta(hours=1)
 LONG_8 = [(n).to_bytes(8, "big") for n in range(6)]
-# A worker looks twice a second; the rest is for a machine that has other things to do.
-TAKEOVER_SECONDS = 15.0
 
 
 @pytest.fixture

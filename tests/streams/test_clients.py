@@ -30,12 +30,8 @@ TAKEOVER_SECONDS = 15.0
 
 
 @pytest.fixture
-def broker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for address in empty_broker(request, tmp_path / "log"):
-        if is_kafka(address):
-            # A busy broker takes longer to let the first member of its first group in.
-            monkeypatch.setattr("headwater.streams.kafka.consumer._JOIN_SECONDS", 60.0)
-        yield address
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    yield from empty_broker(request, tmp_path / "log")
 
 
 @pytest.fixture

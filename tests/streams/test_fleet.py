@@ -14,10 +14,7 @@ from headwater import Config, StreamsBuilder, StreamsError, Topology
 from headwater.streams.fleet import Fleet
 from headwater.streams.queries import Metrics, Query
 from headwater.streams.sockets import ask_all, query
-from tests.streams.apps import PATIENCE, Place, counting, until
-
-# A worker looks twice a second; the rest is for a machine that has other things to do.
-TAKEOVER_SECONDS = 15.0
+from tests.streams.apps import PATIENCE, TAKEOVER_SECONDS, Place, counting, until
 
 
 def metrics(place: Place) -> list[dict[str, Any]]:
