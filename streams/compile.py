@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headwater.dsl import ops
+from headwater.dsl.callables import check_ran
 from headwater.dsl.config import Config
 from headwater.dsl.records import Headers
 from headwater.dsl.topology import Node, ProcessorNode, Sink, Source, StoreSpec, Topology
@@ -275,7 +276,7 @@ class Site:
         """This node runs a user's processor: start it when all nodes are compiled, close it at the end."""
         self._shared.processors[self.node] = processor
         self._shared.starts.append((self.node, start))
-        self.closes(processor.close)
+        self.closes(lambda: check_ran(processor.close, processor.close()))
 
     def closes(self, close: Callable[[], object]) -> None:
         """Call a function when the task is closed."""
