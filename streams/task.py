@@ -119,6 +119,8 @@ class Task:
         largest: Callable[[str], int | None] = lambda topic: None,
     ) -> None:
         self.spec = spec
+        # How many records the steps were given; one that could not be read, or had no timestamp, was only dropped.
+        self.processed = 0
         self._failure: BaseException | None = None
         self._closed = False
         specs = spec.stores()
@@ -364,7 +366,8 @@ class Task:
     def process(self, limit: int, now: int) -> int:
         """Process up to `limit` records, each with the stream-time punctuators it makes due; return how many it was.
 
-        Fewer come back when no more are ready, or when a commit is wanted.
+        Fewer come back when no more are ready, or when a commit is wanted. A step over bad records at an input's end
+        is one of them; how many records were processed is in `processed`.
         """
         self._check()
         context, inputs = self._context, self._inputs
@@ -403,6 +406,7 @@ class Task:
         queue, head = self._inputs.poll()
         if head.bad:
             return
+        self.processed += 1
         time, raw = head.time, head.raw
         if time > context.stream_time:
             context.stream_time = time
@@ -434,6 +438,7 @@ class Task:
             return done
         # The last one only becomes the head: what follows it must be looked at before it is processed.
         fifo.appendleft(raws.pop())
+        self.processed += len(raws) + 1
         self._run(queue, [head.raw, *raws], [head.key, *keys[:-1]], [head.value, *values[:-1]])
         queue.position = (raws[-1] if raws else head.raw)[4] + 1
         queue.head = None

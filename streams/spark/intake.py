@@ -119,8 +119,7 @@ class _Partition:
         with contextlib.redirect_stdout(running.printed), collecting_seldom():
             task.feed(topic, partition, unpack(data))
             outputs = []
-            while done := task.process(1 << 62, 0):
-                running.report.processed += done
+            while task.process(1 << 62, 0):
                 outputs += task.commit().outputs
         # By the offsets they come from: parts of one partition that are read side by side fall into place.
         yield from output_rows(self._plan.routes, stage, partition, first, outputs)
@@ -128,6 +127,7 @@ class _Partition:
     def close(self) -> Iterator[Row]:
         """The reports, once all batches are taken."""
         for running in self._running.values():
+            running.report.processed = running.task.processed
             running.report.count(running.task.metrics(), frozenset())
             running.report.printed = running.printed.getvalue()
             running.task.close()

@@ -225,6 +225,7 @@ class _Shard:
                 self._commit(task)
                 self._process(task, inputs, now)
             self._carry_over(task, inputs)
+            self._report.processed = task.processed
             self._report.count(task.metrics(), spec.muted)
             task.close()
         self._backend.flush()
@@ -314,7 +315,6 @@ class _Shard:
                     fed = True
                 task.caught_up(*place, not chunks)
             done = task.process(limit, now)
-            self._report.processed += done
             if done and (self._plan.at_once or task.wants_commit):
                 self._commit(task)
             if not done and not fed:
@@ -348,7 +348,6 @@ class _Shard:
                     task.feed(*place, chunk.load())
                     fed = True
             while task.process(1, now):
-                self._report.processed += 1
                 yield self._committed(task) if self._plan.at_once else task.take_outputs()
                 if task.wants_commit:
                     self._commit(task)
@@ -389,7 +388,6 @@ class _Shard:
         def take(topic: str, records: list[RawRecord]) -> None:
             task.feed(topic, self._shard, [(*r[:3], _without_tags(r[3]), r[4]) for r in records])
             while task.process(1, now):
-                self._report.processed += 1
                 at, offset, _ = task.record_place
                 if at is not None and offset is not None:
                     round_.note(at, offset, records[0][3])

@@ -1,10 +1,12 @@
-"""How results are packed into rows, whatever their size."""
+"""How results are packed into rows, whatever their size, and what is counted."""
 
 import pytest
 
+from headwater import Config, StreamsBuilder
 from headwater.streams.spark import shard
 from headwater.streams.spark.rows import unpack
 from headwater.streams.spark.shard import Routes, output_rows
+from tests.spark.line import Line
 
 
 def test_a_row_has_neither_too_many_records_nor_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,3 +22,17 @@ def test_a_row_has_neither_too_many_records_nor_too_many_bytes(monkeypatch: pyte
     ]  # fmt: skip
     assert [record[1] for records in packed for record in records] == values
     assert [row[5] for row in rows] == [(5 << 20) + at for at in range(7)]
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("values", [[b"{bad", b"1"], [b"1", b"{bad"], [b"1", b"{bad", b"2", b"{bad", b"{bad"]])
+def test_bad_records_beside_good_ones_are_counted_alike_in_any_order(values: list[bytes], stateful: bool) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    (stream.group_by_key().count().to_stream() if stateful else stream.map_values(lambda value: value)).to("out")
+    line = Line(builder.build(), Config(on_deserialization_error="skip"), ["in", "out"])
+    results = line.batch(line.send("in", [(b"k", value, 5, (), 0) for value in values]))
+    bad = values.count(b"{bad")
+    assert len(results) == len(values) - bad
+    assert sum(report.processed for report in line.reports) == len(values) - bad
+    assert sum(sum(report.dropped.values()) for report in line.reports) == bad
