@@ -103,7 +103,8 @@ class Config:
     - `app_id`: the stem of internal topics, of state directories and of the consumer group.
     - `cache_bytes`: the record cache, which folds updates of a key until the commit; 0 emits every update.
     - `commit_interval`: time between commits; 100 ms when exactly once, otherwise 30 s.
-    - `optimize`: what to give to `StreamsBuilder.build(optimize=...)`; a topology that is built stays as it is.
+    - `optimize`: the optimisations that the topology must have been built with, `StreamsBuilder.build(optimize=...)`:
+      one built otherwise is refused. False asks for nothing: the topology runs as it was built.
     - `join_emit_interval`, `window_emit_interval`: how often, by wall clock, left and outer joins and emit-on-close
       windows look for what has closed. Left out: every second, and with every record in the test driver.
     - `max_task_idle`: how long a task with several inputs waits for one that is empty; None waits for ever.

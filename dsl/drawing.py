@@ -86,7 +86,7 @@ class Drawing:
         if self._faults:
             raise TopologyError(self._faults)
         topology.unnamed = [n for n in topology.unnamed if n in topology.stores or n in topology.internal_topics]
-        self._built = optimize
+        self._built = topology.optimizations = optimize
         if topology.unnamed:
             log.warning(
                 "State hangs on generated names, which change when steps are added above them; name the steps "

@@ -105,6 +105,8 @@ class Topology(CamelCase):
         self.copartitioned: list[set[str]] = []
         self.source_changelogs: dict[str, str] = {}
         self.unnamed: list[str] = []
+        # The optimisations it was built with; None if no builder made it, so that there was nothing to optimise.
+        self.optimizations: frozenset[str] | None = None
         self.default_key: Serde = Str()
         self.default_value: Serde = Json()
         self._links: list[tuple[str, str]] = []
