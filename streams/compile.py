@@ -266,6 +266,11 @@ class Site:
         self._faults.handle("deserialization", self.node, error, key, value, timestamp, headers)
         self.dropped += 1
 
+    def ahead(self, error: Exception, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Ask the handler about a record from too far in the future: raise, or count it as dropped and return."""
+        self._faults.handle("future", self.node, error, key, value, timestamp, headers)
+        self.dropped += 1
+
     # ---- processors --------------------------------------------------------------------------------------------
 
     def schedule(self, interval: timedelta, clock: Clock, f: Callable[[int], object]) -> Schedule:

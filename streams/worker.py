@@ -21,6 +21,7 @@ from headwater.errors import StreamsError, TopologyError
 from headwater.state.memory import MemoryBackend
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import Changes
+from headwater.streams.clocks import system_clock
 from headwater.streams.connection import Connection, Place, Standby, TaskCommit, Undone
 from headwater.streams.context import Output
 from headwater.streams.metrics import Meter
@@ -59,7 +60,7 @@ class SystemClock:
     """The machine's own time."""
 
     def now(self) -> int:
-        return time.time_ns() // 1_000_000
+        return system_clock()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -243,7 +244,9 @@ class Worker:
                 self._global_stores(),
                 now=self.clock.now(),
                 largest=self._connection.largest,
+                clock=self.clock.now,
             )
+            task.warn_if_ahead()
             running = RunningTask(
                 spec, task, backend, slice=min(FIRST_SLICE, self._at_once), committed_at=self.clock.now()
             )

@@ -52,6 +52,7 @@ from headwater.streams.kafka.slots import Slot
 from headwater.streams.kafka.writer import NewRecord, Writer
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
+from headwater.streams.set_back import LEAPT
 from headwater.streams.task import TaskSpec
 
 __all__ = ["KafkaConnection", "memory_topic"]
@@ -578,12 +579,13 @@ def _settle(spec: TaskSpec, backend: RocksBackend, committed: Mapping[Place, tup
         if closed > memory.get("closed", NO_TIME):
             own[memory_key(f"node {node}")] = pickled({**memory, "closed": closed})
     for store in spec.stores():
-        _settle_store(store, backend, memories.get(f"store {store.name}", {}).get("memory"), batch)
+        leapt = memories.get(LEAPT, {}).get(store.name, NO_TIME)
+        _settle_store(store, backend, memories.get(f"store {store.name}", {}).get("memory"), leapt, batch)
     backend.write(batch)
 
 
-def _settle_store(store: StoreSpec, backend: RocksBackend, memory: Any, batch: dict[str, Any]) -> None:
-    found = observed(store, backend, memory)
+def _settle_store(store: StoreSpec, backend: RocksBackend, memory: Any, leapt: int, batch: dict[str, Any]) -> None:
+    found = observed(store, backend, memory, leapt)
     if found is not None and found != memory:
         batch[TASK][memory_key(f"store {store.name}")] = pickle.dumps({"memory": found})
         batch.update(expired(store, backend, found))

@@ -113,8 +113,10 @@ class _Partition:
             known = specification(spec)
             task_id = f"{known.task_id.rsplit('_', 1)[0]}_{partition}"
             own = replace(known, partition=partition, task_id=task_id)
-            task = Task(own, MemoryBackend(own.backend_stores()), self._plan.routes.partitions_of)
-            running = self._running[stage, topic, partition] = _Running(task, Report(stage, partition))
+            report = Report(stage, partition)
+            backend = MemoryBackend(own.backend_stores())
+            task = Task(own, backend, self._plan.routes.partitions_of, warn=report.warn)
+            running = self._running[stage, topic, partition] = _Running(task, report)
         task = running.task
         with contextlib.redirect_stdout(running.printed), collecting_seldom():
             task.feed(topic, partition, unpack(data))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ from headwater.state.backend import Backend
 from headwater.streams.changes import TASK
 from headwater.streams.context import Output
 from headwater.streams.queues import RawRecord
+from headwater.streams.set_back import SetBack, ask
 from headwater.streams.spark.rows import DRAIN, OUTPUT, REPORT, SOURCE, Row, pack, unpack, unpack_batch
 from headwater.streams.spark.state import Cells, PagedBackend
 from headwater.streams.task import Task, TaskSpec
@@ -47,6 +49,8 @@ __all__ = [
     "run_shard",
     "specification",
 ]
+
+log = logging.getLogger("headwater")
 
 # A shard's backend keeps the global tables' own rows under this name, beside the task's.
 GLOBAL_TASK = "|global task"
@@ -96,6 +100,8 @@ class ShardPlan:
     unnumbered: frozenset[str] = frozenset()
     # Records between two commits; None: as many as there are.
     at_once: int | None = None
+    # Stream time that is to be set back, once.
+    set_back: SetBack | None = None
 
 
 class Report(msgspec.Struct):
@@ -108,6 +114,7 @@ class Report(msgspec.Struct):
     dropped: dict[str, int] = {}
     late: dict[str, int] = {}
     printed: str = ""
+    warnings: list[str] = []
     rows: int = 0  # in all its stores
 
     def count(self, metrics: Mapping[str, Mapping[str, int]], muted: frozenset[str]) -> None:
@@ -118,6 +125,11 @@ class Report(msgspec.Struct):
                     self.dropped[name] = self.dropped.get(name, 0) + dropped
                 if late := counts["late-records-total"]:
                     self.late[name] = self.late.get(name, 0) + late
+
+    def warn(self, warning: str) -> None:
+        """Let the driver warn; where it takes no reports, as between DataFrames, Spark's log has it."""
+        self.warnings.append(warning)
+        log.warning(warning)
 
     def row(self) -> Row:
         """The report as a row."""
@@ -213,7 +225,10 @@ class _Shard:
             spec = replace(
                 self._spec, partition=self._shard, task_id=f"{self._spec.task_id.rsplit('_', 1)[0]}_{self._shard}"
             )
-            task = Task(spec, self._backend, self._plan.routes.partitions_of, globals_, now=now)
+            partitions_of = self._plan.routes.partitions_of
+            if self._plan.set_back is not None:
+                ask(self._backend, self._plan.set_back)
+            task = Task(spec, self._backend, partitions_of, globals_, now=now, warn=self._report.warn)
             inputs = self._inputs(rows, task)
             task.draining = self._plan.in_circle or any(row[6] == DRAIN for row in ticks)
             if self._plan.tag is not None and self._plan.copied:
