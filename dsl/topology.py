@@ -40,6 +40,12 @@ class StoreSpec:
     cached: bool = False
     changelog: bool = True
     memory: bool = False
+    kept: str = ""  # the name its rows are kept under, if it has been renamed
+
+    @property
+    def rows(self) -> str:
+        """The name its rows are kept under."""
+        return self.kept or self.name
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,8 @@ class Topology(CamelCase):
         self.copartitioned: list[set[str]] = []
         self.source_changelogs: dict[str, str] = {}
         self.unnamed: list[str] = []
+        # The numbers of sub-topologies in the ids of their tasks, where state has them under others than now.
+        self.numbers: dict[int, int] = {}
         self.default_key: Serde = Str()
         self.default_value: Serde = Json()
         self._links: list[tuple[str, str]] = []
