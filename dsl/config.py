@@ -87,6 +87,13 @@ def _is_factor(value: object) -> bool:
     return value is None or (type(value) is int and value >= 1)
 
 
+def _is_renaming(value: object) -> bool:
+    if not isinstance(value, Mapping) or not all(map(_is_text, value)):
+        return False
+    new = [name for name in value.values() if name is not None]
+    return all(map(_is_text, new)) and len(set(new)) == len(new)
+
+
 def _kafka_faults(settings: object) -> list[str]:
     """What is wrong with the shape of Kafka's settings; no value is shown, since it may be a secret."""
     if not isinstance(settings, Mapping):
@@ -119,6 +126,8 @@ class Config:
     - `metrics`: "debug" also counts the records of every operator, which costs time for each of them.
     - `state_dir`: where state is kept; beside the embedded log if left out, since the two belong together.
     - `listen`: where a worker answers questions over HTTP, host:port; port 0 is any that is free.
+    - `renamed`: stores and repartition topics that have another name now, {"old": "new"}; None for one that is gone
+      where a new one looks like it. See `docs/changing-an-application.md`.
 
     With Kafka as the broker:
 
@@ -153,6 +162,7 @@ class Config:
     metrics: Literal["info", "debug"] = "info"
     state_dir: str | os.PathLike[str] | None = None
     listen: str | None = None
+    renamed: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     # Not in the hash, since a mapping has none; equal ones still have equal hashes.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     standbys: int = 0
@@ -175,13 +185,15 @@ class Config:
                 ("standbys", type(self.standbys) is int and self.standbys >= 0, "a number from 0 on"),
                 ("replication_factor", _is_factor(self.replication_factor), "a number from 1 on"),
                 ("instance_id", self.instance_id is None or _is_text(self.instance_id), "a name"),
+                ("renamed", _is_renaming(self.renamed), "a mapping from old names to new ones, each new one once"),
             )
             if not good
         ]
         faults += _kafka_faults(self.kafka)
-        if isinstance(self.kafka, Mapping):
-            # A copy: whoever gave it may go on changing it.
-            object.__setattr__(self, "kafka", dict(self.kafka))
+        for argument in ("kafka", "renamed"):
+            if isinstance(mapping := getattr(self, argument), Mapping):
+                # A copy: whoever gave it may go on changing it.
+                object.__setattr__(self, argument, dict(mapping))
         for argument in _DURATIONS:
             duration = getattr(self, argument)
             if duration is not None:

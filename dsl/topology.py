@@ -40,6 +40,12 @@ class StoreSpec:
     cached: bool = False
     changelog: bool = True
     memory: bool = False
+    kept: str = ""  # the name its rows are kept under, if it has been renamed
+
+    @property
+    def rows(self) -> str:
+        """The name its rows are kept under."""
+        return self.kept or self.name
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,8 @@ class Topology(CamelCase):
         self.unnamed: list[str] = []
         # The optimisations it was built with; None if no builder made it, so that there was nothing to optimise.
         self.optimizations: frozenset[str] | None = None
+        # The numbers of sub-topologies in the ids of their tasks, where state has them under others than now.
+        self.numbers: dict[int, int] = {}
         self.default_key: Serde = Str()
         self.default_value: Serde = Json()
         self._links: list[tuple[str, str]] = []

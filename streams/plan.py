@@ -50,17 +50,18 @@ def plan(topology: Topology, config: Config, partitions_of: Callable[[str], int]
     """
     check_optimizations(topology, config)
     groups = topology.groups()
-    kept = [name for group in groups if topology.is_global(group) for name in group]
-    global_task = TaskSpec(topology, config, tuple(kept), "global", 0, True) if kept else None
+    global_nodes = [name for group in groups if topology.is_global(group) for name in group]
+    global_task = TaskSpec(topology, config, tuple(global_nodes), "global", 0, True) if global_nodes else None
     if as_one:
-        nodes = tuple(name for name in topology.nodes if name not in kept)
+        nodes = tuple(name for name in topology.nodes if name not in global_nodes)
         return Plan((TaskSpec(topology, config, nodes, "0_0", 0),) if nodes else (), global_task, {})
     counts = _count_partitions(topology, groups, partitions_of)
     tasks = []
     for number, group in enumerate(groups):
         if not topology.is_global(group):
             most = max(counts[topic] for topic in _read_by(topology, group))
-            tasks += [TaskSpec(topology, config, tuple(group), f"{number}_{i}", i) for i in range(most)]
+            kept = topology.numbers.get(number, number)
+            tasks += [TaskSpec(topology, config, tuple(group), f"{kept}_{i}", i) for i in range(most)]
     real = {f"{config.app_id}-{t}" if t in topology.internal_topics else t: count for t, count in counts.items()}
     return Plan(tuple(tasks), global_task, real)
 

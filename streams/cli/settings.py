@@ -158,6 +158,9 @@ def _value(where: str, name: str, value: Any) -> Any:
     if name not in known:
         names = ", ".join(sorted(known))
         raise StreamsError(f"{where}: there is no setting {name!r}, only {names}, and Kafka's own.")
+    if name == "renamed" and isinstance(value, Mapping):
+        # TOML has no null: nothing is the name of what is gone.
+        return {old: new or None for old, new in value.items()}
     if not isinstance(value, str):
         return set(value) if isinstance(value, list) else value
     try:
@@ -176,6 +179,11 @@ def _read(name: str, text: str) -> Any:
             return None if text == "none" else int(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if name == "renamed":
+        pairs = [pair.partition("=") for pair in text.split(",")]
+        if not all(equals for _, equals, _ in pairs):
+            raise argparse.ArgumentTypeError(f"{text!r} should be OLD=NEW, or several with commas; OLD= is gone")
+        return {old: new or None for old, _, new in pairs}
     if name in ("exactly_once", "optimize") and text.lower() in ("true", "false"):
         return text.lower() == "true"
     return set(text.split(",")) if name == "optimize" else text
