@@ -1,4 +1,4 @@
-"""What a backfill reads: topics of four partitions that are full before the start. Seeded, and the same at each call."""
+"""What a backfill reads: topics of four partitions that are full before the start, the same at each call."""
 
 import random
 from dataclasses import dataclass
@@ -47,9 +47,7 @@ class Event(NamedTuple):
 
     def sent(self) -> Sent:
         key = self.key.encode()
-        return Sent(
-            self.topic, partition_for(key, PARTITIONS), key, self.value.encode(), self.timestamp, self.headers
-        )
+        return Sent(self.topic, partition_for(key, PARTITIONS), key, self.value.encode(), self.timestamp, self.headers)
 
 
 def number_of(value: str) -> int:
@@ -138,7 +136,7 @@ class Inputs:
         rng = random.Random(f"prices {self.seed}")
         first = [Event("prices", at, f"c{at}", "-", at, "-", BEGIN - 9_999 + at * 2) for at in range(CITIES)]
         later = [
-            Event("prices", CITIES + at, f"c{rng.randrange(CITIES)}", "-", rng.randrange(1_000), "-", BEGIN + at * 100 + 1)
+            Event("prices", CITIES + at, f"c{rng.randrange(CITIES)}", "-", at, "-", BEGIN + at * 100 + 1)
             for at in range(SPAN_MS // 100)
         ]
         return first + later

@@ -1,4 +1,4 @@
-"""The test driver with four partitions gives what plain Python gives: it is what the other back ends are measured by."""
+"""The test driver with four partitions gives what plain Python gives: other back ends are measured by it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Backfills on the embedded log: one worker gives what the test driver gives; of several, what is missing is counted."""
+"""Backfills on the embedded log: one worker drops nothing; of several, what is missing is counted."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """The registry: topologies with repartitions, each with what plain Python says must come out of it.
 
-Each draws into a builder that others may draw into too, and writes to the topic of its own name. So all of a group run as
-one application where time is short, and each alone where it is not.
+Each draws into a builder that others may draw into too, and writes to the topic of its own name. So all of a group run
+as one application where time is short, and each alone where it is not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,13 @@ from tests.backfill.results import Key, Row
 
 SECOND = timedelta(seconds=1)
 GRACE = 10 * SECOND
-MINUTE_MS, GRACE_MS, GAP_MS, NEAR_MS, SLIDE_MS, CLOSING_MS, HOP_MS = 60_000, 10_000, 2_000, 10_000, 5_000, 10_000, 20_000
+MINUTE_MS, HOP_MS, CLOSING_MS, SLIDE_MS, GAP_MS = 60_000, 20_000, 10_000, 5_000, 2_000
+NEAR_MS, GRACE_MS = 10_000, 10_000
+
+
+def moved(order: str, user: str) -> str:
+    """An order in the city of its user."""
+    return f"{number_of(order)} {city_of(user)} {amount_of(order)}"
 
 
 class Sources:
@@ -82,7 +88,7 @@ class Sources:
     @cached_property
     def regrouped(self) -> Any:
         """Orders joined with their users, by the users' cities."""
-        joined = self.orders.join(self.users, lambda order, user: f"{number_of(order)} {city_of(user)} {amount_of(order)}")
+        joined = self.orders.join(self.users, moved)
         return joined.select_key(lambda key, value: city_of(value)).repartition(name="by-city", value=Str())
 
 
@@ -265,7 +271,8 @@ def closing_rows(inputs: Inputs) -> list[Row]:
 @case("suppress", closing_rows, "all")
 def suppress(sources: Sources, name: str) -> None:
     windows = TimeWindows.of(10 * SECOND, grace=GRACE)
-    counted = by_city(sources.orders, name).windowed_by(windows).aggregate(nothing, add, value=Json(), name=f"{name}-step")
+    grouped = by_city(sources.orders, name).windowed_by(windows)
+    counted = grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step")
     counted.suppress(Suppress.until_window_closes(), name=f"{name}-until-closed").to_stream().to(name)
 
 
@@ -284,9 +291,7 @@ def user_cities(inputs: Inputs) -> list[tuple[str, Event]]:
 @case("table-window", lambda inputs: gathered(user_cities(inputs), tumbled(MINUTE_MS)), "last", records=count_of)
 def table_window(sources: Sources, name: str) -> None:
     """A table joined, what it says grouped by, and windows of that."""
-    joined = sources.orders.join(
-        sources.users, lambda order, user: f"{number_of(order)} {city_of(user)} {amount_of(order)}", name=f"{name}-join"
-    )
+    joined = sources.orders.join(sources.users, moved, name=f"{name}-join")
     grouped = by_city(joined, name).windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE))
     grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream().to(name)
 
@@ -298,8 +303,8 @@ def cogroup_rows(inputs: Inputs) -> list[Row]:
 @case("cogroup", cogroup_rows, "last", records=count_of)
 def cogroup(sources: Sources, name: str) -> None:
     """Two streams, both repartitioned, into one window."""
-    both = by_city(sources.orders, f"{name}-orders").cogroup(add).cogroup(by_city(sources.clicks, f"{name}-clicks"), add)
-    windowed = both.windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE))
+    one, other = by_city(sources.orders, f"{name}-orders"), by_city(sources.clicks, f"{name}-clicks")
+    windowed = one.cogroup(add).cogroup(other, add).windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE))
     windowed.aggregate(nothing, value=Json(), name=f"{name}-step").to_stream().to(name)
 
 
@@ -353,8 +358,10 @@ def copies_at_equal_times(sources: Sources, name: str) -> None:
     """A copy has its original's timestamp and comes after it, since it is repartitioned."""
     direct = sources.orders.map_values(lambda value: f"direct {number_of(value)}")
     copy = sources.orders.map_values(lambda value: f"copy {number_of(value)}").repartition(name=name, value=Str())
-    counted = direct.merge(copy).group_by_key(value=Str()).aggregate(
-        lambda: [0, 0, []], after_its_copy, value=Json(), name=f"{name}-step"
+    counted = (
+        direct.merge(copy)
+        .group_by_key(value=Str())
+        .aggregate(lambda: [0, 0, []], after_its_copy, value=Json(), name=f"{name}-step")
     )
     counted.map_values(lambda seen: seen[:2]).to_stream().to(name, value=Json())
 
@@ -416,9 +423,9 @@ def priced(inputs: Inputs) -> list[Row]:
 def as_of_join(sources: Sources, name: str) -> None:
     """The price at an order's own time, though both go on changing."""
     ordered = sources.orders.select_key(lambda key, value: city_of(value))
-    ordered.join(
-        sources.prices, lambda order, price: [number_of(order), number_of(price)], name=name
-    ).to(name, value=Json())
+    ordered.join(sources.prices, lambda order, price: [number_of(order), number_of(price)], name=name).to(
+        name, value=Json()
+    )
 
 
 # ---- counts and tables -----------------------------------------------------------------------------------------------
@@ -462,7 +469,8 @@ def take_number(key: str, value: int, total: int) -> int:
 def count_regrouped(sources: Sources, name: str) -> None:
     """Counts of cities, summed by region as they change."""
     counts = by_city(sources.orders, name).count(name=f"{name}-step")
-    grouped = counts.group_by(lambda city, count: (region_of(city), count), key=Str(), value=Int64(), name=f"{name}-again")
+    again = f"{name}-again"
+    grouped = counts.group_by(lambda city, count: (region_of(city), count), key=Str(), value=Int64(), name=again)
     grouped.aggregate(int, add_number, take_number, value=Int64(), name=f"{name}-sum").to_stream().to(name)
 
 
@@ -557,7 +565,8 @@ def shop_suppress(sources: Sources, name: str) -> None:
 
 # A group is an application. What goes round in a circle on Spark is by itself.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "windows": ("tumbling", "hopping", "sliding", "session", "suppress", "on-close", "table-window", "window-of-windows"),
+    "windows": ("tumbling", "hopping", "sliding", "session", "suppress", "on-close"),
+    "behind": ("table-window", "window-of-windows"),
     "joins": ("stream-join", "stream-left-join", "as-of-join", "cogroup"),
     "counts": ("count", "count-behind-two", "count-regrouped"),
     "tables": ("tables-regrouped", "foreign-key-join"),
