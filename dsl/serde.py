@@ -7,7 +7,8 @@ value belongs to is added by the callers, who also keep null (None) away from ev
 | Bytes           | as they are                                              | nothing                                |
 | Int64           | 8 bytes, big-endian, two's complement (Kafka's Long)     | any other length                       |
 | Float64         | 8 bytes, big-endian IEEE 754, one NaN (Kafka's Double)   | any other length                       |
-| Json            | UTF-8 JSON without spaces                                | malformed JSON; a value not of `type`  |
+| Json            | UTF-8 JSON without spaces                                | malformed JSON; a value not of `type`, |
+|                 |                                                          | read or written                        |
 | TimeWindowed    | inner bytes, then start (8 bytes, big-endian)            | fewer than 8 bytes; what breaks inner  |
 | SessionWindowed | inner bytes, then end, then start (8 bytes each)         | fewer than 16 bytes; what breaks inner |
 
@@ -15,16 +16,18 @@ The end of a time window is not written: two readers with different sizes read d
 """
 
 import codecs
+import dataclasses
 import math
 import reprlib
 import struct
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import msgspec
+import msgspec.inspect
 
 from headwater.dsl.callables import place, unrun
 from headwater.dsl.durations import LONG_MAX, checked_ms
@@ -259,7 +262,9 @@ _SCALARS = (bool, int, float, str)
 class Json(Serde):
     """A value as JSON; with `type`, read as that dataclass, msgspec.Struct or any other type that msgspec knows.
 
-    JSON has no NaN and no infinity: encoding one is an error, never a silent null.
+    With `type`, a value is also checked when it is written: it must be readable as that type, and no field and no key
+    of it may get lost. A dict may stand for a dataclass or Struct. JSON has no NaN and no infinity: encoding one is an
+    error, never a silent null.
 
     >>> from dataclasses import dataclass
     >>> from headwater import Json
@@ -271,6 +276,10 @@ class Json(Serde):
     b'{"user":"alice","amount":3}'
     >>> Json(type=Order).decode(b'{"user":"alice"}')
     Order(user='alice', amount=0.0)
+    >>> Json(type=Order).encode({"user": "alice", "amuont": 3})
+    Traceback (most recent call last):
+    headwater.errors.SerdeError: Json(type=Order) cannot encode dict {'amuont': 3, 'user': 'alice'}: \
+`$` has 'amuont', which Order has no field for; write what the type declares, or declare what is written
     """
 
     type: Any = None
@@ -280,8 +289,11 @@ class Json(Serde):
     def __post_init__(self) -> None:
         try:
             decode = _decode_json if self.type is None else msgspec.json.Decoder(self.type).decode
+            fault = None if self.type is None else _unreadable(msgspec.inspect.type_info(self.type), "", set())
         except Exception as error:
             raise TopologyError([f"Json(type={self.type!r}) cannot be read from JSON: {error}"]) from error
+        if fault is not None:
+            raise TopologyError([f"Json(type={self.type!r}) cannot be read from JSON: {fault}"])
         object.__setattr__(self, "_decode", decode)
         kept = _SCALARS if self.type is None else tuple(kind for kind in _SCALARS if kind is self.type)
         object.__setattr__(self, "_scalars", kept)
@@ -308,7 +320,25 @@ class Json(Serde):
         # msgspec writes NaN as null; "null" is rare enough to look closer only then (find: `in` takes twice as long).
         if data.find(b"null") >= 0 and _hides_nan(value, data):
             _cannot_encode(self, value, "JSON has no NaN and no infinity; replace them, for example by None")
+        if self.type is not None and type(value) not in self._scalars:
+            self._check(value, data)
         return data
+
+    def _check(self, value: Any, data: bytes) -> None:
+        """Raise unless the bytes of a value read as the type, and nothing in them gets lost."""
+        cause = None
+        try:
+            back = self._decode(data)
+        except Exception as error:
+            reason, cause = str(error), error
+        else:
+            if back == value:
+                return
+            lost = _lost(value, back, "$")
+            if lost is None:
+                return
+            reason = lost
+        _cannot_encode(self, value, f"{reason}; write what the type declares, or declare what is written", cause)
 
     def decode(self, data: bytes) -> Any:
         try:
@@ -328,6 +358,107 @@ class Json(Serde):
 
     def decoder(self) -> Callable[[bytes], Any]:
         return self._decode
+
+
+# What JSON may be read as where no hook says how: these, and what has one of them as an instance (object, Iterable).
+_READ_UNTYPED: tuple[Any, ...] = (None, True, 0, 0.5, "", [], {})
+_JSON_KEYS = (
+    msgspec.inspect.AnyType,
+    msgspec.inspect.StrType,
+    msgspec.inspect.IntType,
+    msgspec.inspect.FloatType,
+    msgspec.inspect.DecimalType,
+    msgspec.inspect.BytesType,
+    msgspec.inspect.UUIDType,
+    msgspec.inspect.DateType,
+    msgspec.inspect.TimeType,
+    msgspec.inspect.DateTimeType,
+    msgspec.inspect.TimeDeltaType,
+    msgspec.inspect.EnumType,
+    msgspec.inspect.LiteralType,
+)
+
+
+def _unreadable(kind: Any, place: str, seen: set[int]) -> str | None:
+    """Why no JSON would ever be read as a type, and where in it, or None; msgspec itself says so at the first value."""
+    if id(kind) in seen:
+        return None
+    seen.add(id(kind))
+    at = f" (in {place})" if place else ""
+    if isinstance(kind, msgspec.inspect.CustomType):
+        if _holds_json(kind.cls):
+            return None
+        return f"{kind.cls!r}{at} has no form in it: use a dataclass, msgspec.Struct or another type that msgspec knows"
+    if isinstance(kind, msgspec.inspect.DictType):
+        keys = kind.key_type
+        for key in keys.types if isinstance(keys, msgspec.inspect.UnionType) else (keys,):
+            if not isinstance(key, _JSON_KEYS):
+                what = type(key).__name__.removesuffix("Type")
+                return f"a dict{at} whose keys are of the kind {what}: JSON's are text, numbers and dates"
+    name = getattr(getattr(kind, "cls", None), "__name__", "")
+    parts = [(f"{name}.{part.name}", part.type) for part in getattr(kind, "fields", ())]
+    for attribute in ("key_type", "value_type", "item_type"):
+        parts += [(place, getattr(kind, attribute))] if hasattr(kind, attribute) else []
+    for attribute in ("types", "item_types"):
+        parts += [(place, part) for part in getattr(kind, attribute, ())]
+    faults = (_unreadable(part, where, seen) for where, part in parts)
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _holds_json(cls: Any) -> bool:
+    try:
+        return any(isinstance(value, cls) for value in _READ_UNTYPED)
+    except TypeError:
+        return False
+
+
+def _lost(value: Any, back: Any, path: str) -> str | None:
+    """What of a value is no longer there when it is read back as its type, and where, or None.
+
+    It may come back as another kind of object: a dict as a dataclass, a tuple as a list, text as a date.
+    """
+    if isinstance(back, dict):
+        if not isinstance(value, dict):
+            given = _fields(value)
+            return None if given is None else _lost(given, back, path)
+        if value.keys() != back.keys():
+            key = next(key for key in value if key not in back)
+            return f"`{path}` has the key {key!r} ({type(key).__name__}), which is not read back as the type's"
+        return _first(_lost(value[key], back[key], f"{path}[{key!r}]") for key in value)
+    names = _fields(back)
+    if names is not None:
+        if isinstance(value, list | tuple):
+            return f"`{path}` has more elements than {type(back).__name__}" if len(value) > len(names) + 1 else None
+        given = value if isinstance(value, dict) else _fields(value)
+        if given is None:
+            return None
+        for name in given:
+            if name not in names and name != _tag_field(back):
+                return f"`{path}` has {name!r}, which {type(back).__name__} has no field for"
+        return _first(_lost(given[name], names[name], f"{path}.{name}") for name in given if name in names)
+    if isinstance(back, list | tuple) and isinstance(value, list | tuple):
+        pairs = enumerate(zip(value, back, strict=False))
+        return _first(_lost(one, other, f"{path}[{at}]") for at, (one, other) in pairs)
+    return None
+
+
+def _first(faults: Iterable[str | None]) -> str | None:
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """The fields of a dataclass or Struct by their names in JSON; None of anything else."""
+    if isinstance(value, msgspec.Struct):
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return {name: getattr(value, field) for name, field in names}
+    if dataclasses.is_dataclass(value):
+        return {part.name: getattr(value, part.name, None) for part in dataclasses.fields(value)}
+    attributes = getattr(type(value), "__attrs_attrs__", None)  # of a class made by attrs
+    return None if attributes is None else {part.name: getattr(value, part.name, None) for part in attributes}
+
+
+def _tag_field(value: Any) -> str | None:
+    return value.__struct_config__.tag_field if isinstance(value, msgspec.Struct) else None
 
 
 def _forget(kind: Any, seen: set[int]) -> None:

@@ -243,19 +243,23 @@ class Site:
             raise error
         function = function_of(self._op, error)
         if isinstance(error, SerdeError) and self._own_stores and not isinstance(self._op, ops.Process):
-            error = self._about_stores(error)
+            error = self._about_stores(error, key)
         self._faults.handle("processing", self.node, error, key, value, timestamp, headers, function)
         self.dropped += 1
 
-    def _about_stores(self, error: SerdeError) -> SerdeError:
+    def _about_stores(self, error: SerdeError, key: Any) -> SerdeError:
         """The error of a serde that only this step's stores can have asked."""
         names = " or ".join(map(repr, sorted(self._own_stores)))
-        told = SerdeError(f"store {names}: {error} (this step's key= or value=, or that of its store=)")
+        remedy = "this step's key= or value=, or that of its store="
+        told = SerdeError(f"store {names}: {error} (key {key!r:.80}; {remedy})")
         told.__cause__ = error
         return told
 
-    def unwritten(self, error: Exception, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+    def unwritten(self, error: Exception, topic: str, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Ask the handler about a record that cannot be written: raise, or count it as dropped and return."""
+        if isinstance(error, SerdeError):
+            named = SerdeError(f"topic {topic!r}: {error} (key {key!r:.80})")
+            named.__cause__, error = error, named
         self._faults.handle("production", self.node, error, key, value, timestamp, headers)
         self.dropped += 1
 

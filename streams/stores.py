@@ -181,7 +181,7 @@ class _Public(CamelCase):
             at = 0 if len(self._parts) == 1 else self._route(self._spec.key.encode(key))
             return write(self._parts[at])
         except SerdeError as error:
-            raise self._named(error) from error
+            raise SerdeError(f"{self._named(error)} (key {key!r:.80})") from error
 
     def _rows(self, read: Callable[[Any], Iterator[Any]], order: Callable[[Any], Any]) -> Iterator[Any]:
         """All parts' rows, in order."""

@@ -52,7 +52,7 @@ def write_records(sink: Sink, site: Site) -> Step:
                 key_bytes, value_bytes = encode(key, value)
                 _check_size(topic, key_bytes, value_bytes, headers, largest)
             except Exception as error:
-                unwritten(error, key, value, timestamp, headers)
+                unwritten(error, topic, key, value, timestamp, headers)
                 return
             data = topic, None, key_bytes, value_bytes, timestamp, headers
         append(data)
@@ -75,7 +75,7 @@ def _to_partitions(sink: Sink, topic: str, site: Site, choose: Chooser) -> Step:
             key_bytes, value_bytes = encode(key, value)
             _check_size(topic, key_bytes, value_bytes, headers, largest)
         except Exception as error:
-            unwritten(error, key, value, timestamp, headers)
+            unwritten(error, topic, key, value, timestamp, headers)
             return
         append((topic, partition, key_bytes, value_bytes, timestamp, headers))
 
@@ -101,7 +101,7 @@ def _to_named_topics(sink: Sink, name: Callable[..., str], site: Site, choose: C
             key_bytes, value_bytes = encode(key, value)
             _check_size(topic, key_bytes, value_bytes, headers, site.largest(topic))
         except Exception as error:
-            unwritten(error, key, value, timestamp, headers)
+            unwritten(error, topic, key, value, timestamp, headers)
             return
         append((topic, partition, key_bytes, value_bytes, timestamp, headers))
 
