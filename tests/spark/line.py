@@ -5,6 +5,7 @@ does the same is the business of the tests on Spark."""
 import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from headwater import Config, Topology
 from headwater.dsl.partitioner import partition_for
 from headwater.dsl.topology import Source
 from headwater.streams.queues import RawRecord
+from headwater.streams.set_back import SetBack
 from headwater.streams.spark.chain import intake_plan, routes_of, shard_plan
 from headwater.streams.spark.intake import intake
 from headwater.streams.spark.rows import DRAIN, OUTPUT, SOURCE, Row, arrow_schema, unpack
@@ -74,6 +76,8 @@ class Line:
         self._offsets: dict[tuple[str, int], int] = defaultdict(int)
         self._turns: dict[str, int] = defaultdict(int)
         self.reports: list[Report] = []
+        # Stream time that is to be set back.
+        self.set_back: SetBack | None = None
 
     def cells(self, stage: int, shard: int) -> DictCells:
         return self._cells[stage, shard]
@@ -103,7 +107,8 @@ class Line:
                 for shard in range(stage.shards)
             ]
         for stage in self.stages.chained:
-            plan = pickle.loads(pickle.dumps(shard_plan(self.stages, stage, routes_of(self.stages), (), self._at_once)))
+            planned = shard_plan(self.stages, stage, routes_of(self.stages), (), self._at_once)
+            plan = pickle.loads(pickle.dumps(replace(planned, set_back=self.set_back)))
             others = [row for row in rows if row[0] != stage.number]
             for shard in range(stage.shards):
                 own = [row for row in rows if row[0] == stage.number and row[1] == shard]

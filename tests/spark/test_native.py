@@ -670,7 +670,9 @@ def test_a_query_brings_one_row_per_touched_key_and_batch(spark: SparkSession, t
         running.query.stop()
 
 
-def test_windows_close_by_the_watermark_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_close_by_the_watermark_of_the_query(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     windows = TimeWindows.of(timedelta(seconds=10), grace=timedelta(seconds=5))
 
     def draw(orders: KStream) -> None:
@@ -693,6 +695,13 @@ def test_windows_close_by_the_watermark_of_the_query(spark: SparkSession, tmp_pa
         assert list(told["steps"].values()) == [{"late-records-total": 1}]
         # Of the first window nothing is left, once a batch has begun behind its end.
         assert running.query.lastProgress["stateOperators"][0]["numRowsTotal"] == 2
+        # A record of the year 9999 closes them all: that is warned of.
+        caplog.clear()
+        running.batch(("a", 1, 253402300799999))
+        running.query.metrics()
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert "KSTREAM-AGGREGATE" in said
+        assert "leaps to 9999-12-31T23:59:59.999Z" in said
     finally:
         running.query.stop()
 
