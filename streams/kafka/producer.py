@@ -15,7 +15,7 @@ from confluent_kafka import Producer as Client
 from headwater.dsl.partitioner import partition_for
 from headwater.errors import StreamsError
 from headwater.streams.broker import DEFAULT_BROKER
-from headwater.streams.kafka.questions import ANSWER, UNKNOWN, KafkaQuestions, remedy
+from headwater.streams.kafka.questions import ANSWER, ATTEMPT, UNKNOWN, KafkaQuestions, remedy
 from headwater.streams.producer import Producer, checked_batching, checked_record
 
 __all__ = ["KafkaProducer"]
@@ -137,8 +137,8 @@ class KafkaProducer(Producer):
                 if fault.code() not in UNKNOWN or time.monotonic() > deadline:
                     raise self._questions.fault(f"take a record for {topic}-{partition}", fault) from error
                 # The brokers have it, as we have asked; the client has not heard of it yet.
-                with self._questions.to(f"describe the topic {topic!r}"):
-                    self._client.list_topics(topic, timeout=ANSWER)
+                what = f"describe the topic {topic!r}"
+                self._questions.ask(what, lambda: self._client.list_topics(topic, timeout=ATTEMPT))
                 time.sleep(0.01)
 
     def flush(self) -> None:

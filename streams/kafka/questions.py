@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from headwater.state.log import OutOfRange, UnknownTopic
 from headwater.streams.consumer import Place, Start
 from headwater.streams.kafka.settings import kafka_settings, without_secrets
 
-__all__ = ["ANSWER", "Asking", "KafkaQuestions", "remedy"]
+__all__ = ["ANSWER", "ATTEMPT", "Asking", "KafkaQuestions", "remedy"]
 
 _log = logging.getLogger("headwater")
 T = TypeVar("T")
@@ -34,6 +34,8 @@ ANSWER = 15.0
 _PATIENCE = 6.0
 # How often the same trouble is told of.
 _TOLD_SECONDS = 30.0
+# How long one broker has to answer before another is asked.
+ATTEMPT = 5.0
 # What Kafka itself writes to.
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 UNKNOWN = frozenset(
@@ -54,8 +56,17 @@ AGAIN = frozenset(
         KafkaError.NOT_COORDINATOR,
         KafkaError._WAIT_COORD,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.REQUEST_TIMED_OUT,
     }
 )
+# What is said of one broker that has gone, or does not answer: others may.
+_ONE_GONE = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
 _RIGHTS = "grant this client the rights (kafka-acls), or give it other credentials"
 _NAME = "correct the name and the password (sasl.username, sasl.password) or the certificate (ssl.…)"
 _REMEDIES: Mapping[int, str] = {
@@ -87,6 +98,10 @@ _SILENT = frozenset(
 def remedy(error: KafkaError) -> str:
     """What to do about an error of Kafka's."""
     return _REMEDIES.get(error.code(), _AWAY if error.code() in _SILENT else "change what was asked for, or try again")
+
+
+class _Hopeless(KafkaException):
+    """No broker can be reached, or none lets us in: asking again does not help."""
 
 
 class _Trouble:
@@ -127,7 +142,7 @@ class _Trouble:
         # Of several servers, one that cannot be reached says little.
         patience = 1.0 if code in (KafkaError._SSL, KafkaError._RESOLVE) else _PATIENCE
         if code in _LOCKED or (self._all_down and waited > patience):
-            raise KafkaException(self.reason)
+            raise _Hopeless(self.reason)
 
 
 class Asking:
@@ -170,10 +185,17 @@ class Asking:
             while True:
                 try:
                     return request()
+                except _Hopeless:
+                    raise
                 except KafkaException as error:
-                    if error.args[0].code() not in AGAIN or time.monotonic() > deadline:
+                    if error.args[0].code() not in AGAIN | _ONE_GONE or time.monotonic() > deadline:
                         raise
+                    if error.args[0].code() in _ONE_GONE:
+                        self.look_around()
                 time.sleep(0.05)
+
+    def look_around(self) -> None:
+        """Find out which brokers there are now, before another is asked."""
 
     def fault(self, what: str, error: KafkaError) -> StreamsError:
         """What to raise for an error of Kafka's."""
@@ -194,6 +216,11 @@ class KafkaQuestions(Asking):
         """What to raise for an error of Kafka's, with what the client has to say of it."""
         self.admin.poll(0)
         return super().fault(what, error)
+
+    def look_around(self) -> None:
+        """Find out which brokers there are now: the client would go on asking the one that has gone."""
+        with suppress(KafkaException):
+            self.admin.list_topics(timeout=1)
 
     def answer(self, future: Future[T]) -> T:
         """What the cluster answers to a request, while it is polled: errors are told of only then."""
@@ -230,15 +257,20 @@ class KafkaQuestions(Asking):
         names = list(topics)
         if not names:
             return {}
-        asked = self.admin.describe_topics(TopicCollection(names), request_timeout=ANSWER)
-        found = {}
-        for name, future in asked.items():
-            try:
-                with self.to(f"describe the topic {name!r}"):
-                    found[name] = self.answer(future)
-            except UnknownTopic:
+
+        def request() -> dict[str, Any]:
+            asked = self.admin.describe_topics(TopicCollection(names), request_timeout=ATTEMPT)
+            return {name: self._described(name, future) for name, future in asked.items()}
+
+        return self.ask(f"describe the topic {', '.join(map(repr, names))}", request)
+
+    def _described(self, name: str, future: Future[T]) -> T:
+        try:
+            return self.answer(future)
+        except KafkaException as error:
+            if error.args[0].code() in UNKNOWN:
                 raise self.unknown(name) from None
-        return found
+            raise
 
     def unknown(self, topic: str) -> UnknownTopic:
         """What to raise for a topic that is not there."""

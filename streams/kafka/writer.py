@@ -4,11 +4,18 @@ the producer, when a transaction is begun, tried again or given up, and what is 
 A transaction is opened when there is something to commit and closed at once: it holds up nobody who reads committed
 records, and when it fails none of it has happened. Without transactions (at least once) records are written first and
 offsets committed after them.
+
+librdkafka does not have KIP-890's transactions: all transactions of a producer have the same epoch. When a connection
+breaks, it sends what was under way again, and the first copy may still arrive: the end of one transaction would end the
+next one in its middle, old offsets would replace new ones. So a producer that any request of has been in doubt begins
+no other transaction: it is dropped, and the next one, whose epoch is higher, has the brokers refuse whatever comes
+late. Whether the last commit has happened, the group's offsets say from then on.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,6 +60,35 @@ FRAME_BYTES = 70
 MESSAGE_BYTES = 1_000_000
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE}
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+# Connections that break before a request can be made on them, or that the client itself has no more use for.
+_NO_REQUEST = re.compile(
+    r"in state (INIT|DOWN|TRY_CONNECT|CONNECT|SSL_HANDSHAKE|APIVERSION_QUERY|AUTH_LEGACY|AUTH_HANDSHAKE|AUTH_REQ)\b"
+    r"|\(_DESTROY"
+)
+# The least that Python's logging calls what the client logs up to a `log_level` of so much.
+_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO)
+
+
+class _Connections:
+    """Hears from a producer's log whether its connections hold; `doubt` says why a request may come late, or twice.
+
+    librdkafka sends again by itself what was under way on a connection that broke, and says so nowhere else. It tells
+    all of it to who debugs `broker`: a handful of lines for each commit, which go no further.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.doubt = ""
+        level = int(settings.get("log_level", 6))
+        self._least = logging.DEBUG if "debug" in settings or level > 6 else _LEVELS[min(level, 5)]
+        contexts = [settings["debug"]] if "debug" in settings else []
+        self.settings = {"debug": ",".join([*contexts, "broker"]), "log_level": 7}
+
+    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
+        """Take what the client logs."""
+        if facility == "REQTMOUT" or (facility == "FAIL" and not _NO_REQUEST.search(text)):
+            self.doubt = text
+        if level >= self._least:
+            client_log.log(level, form, facility, client, text)
 
 
 class Writer:
@@ -66,6 +102,7 @@ class Writer:
             }  # fmt: skip
         self._transactional = transactional_id is not None
         self._producer: Producer | None = None
+        self._connections = _Connections(self._settings)
         # What the brokers have said of the records of this commit: offsets after the last ones, and faults.
         self._reached: dict[Place, int] = {}
         self._faults: dict[Place, KafkaError] = {}
@@ -93,13 +130,16 @@ class Writer:
     def open(self) -> Producer:
         """Be the only one who writes under the transactional id, so that what its last owner has left open ends."""
         if self._producer is None:
+            connections = _Connections(self._settings)
             try:
-                producer = Producer(self._settings, logger=client_log)
                 if self._transactional:
+                    producer = Producer({**self._settings, **connections.settings}, logger=connections)
                     producer.init_transactions(OPEN_SECONDS)
+                else:
+                    producer = Producer(self._settings, logger=client_log)
             except KafkaException as error:
                 raise kafka_fault("Kafka does not let this worker write", error.args[0]) from error
-            self._producer = producer
+            self._producer, self._connections = producer, connections
         return self._producer
 
     def write(self, records: Iterable[NewRecord], offsets: Sequence[TopicPartition], seat: Seat) -> dict[Place, int]:
@@ -117,11 +157,28 @@ class Writer:
                 self._flush(producer)
                 self._commit(seat, offsets)
         except KafkaException as error:
-            self._undo(producer, error.args[0])
+            self._undo(error.args[0])
         except StreamsError:
             self._abort(producer)
             raise
-        return dict(self._reached)
+        reached = dict(self._reached)
+        if self._in_doubt(producer):
+            self._drop()
+        return reached
+
+    def _in_doubt(self, producer: Producer) -> bool:
+        """Whether a request of this producer may still be on its way to the brokers."""
+        if not self._transactional:
+            return False
+        # What the client has logged is heard here.
+        producer.poll(0)
+        if self._connections.doubt:
+            log.info(
+                "a connection broke in a transaction (%s): a new producer begins, so that nothing of this one can "
+                "arrive in the next transaction",
+                self._connections.doubt,
+            )
+        return bool(self._connections.doubt)
 
     def _begin(self, producer: Producer, offsets: Sequence[TopicPartition], seat: Seat) -> None:
         """Begin a transaction with the offsets: whoever is given one of these tasks waits from now on until it is over.
@@ -140,6 +197,8 @@ class Writer:
                 # The group has changed, and its news to this member are still on their way. A member that the group
                 # has gone on without learns of it only in the seat's `poll`, and until then its offsets are refused.
                 if error.args[0].code() != KafkaError.ILLEGAL_GENERATION or time.monotonic() > deadline:
+                    raise
+                if self._in_doubt(producer):
                     raise
             producer.abort_transaction(COMMIT_SECONDS)
             time.sleep(0.01)
@@ -255,18 +314,19 @@ class Writer:
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
+                self._connections.doubt = error.args[0].str()
                 if time.monotonic() > deadline:
                     raise Passing(
                         f"a commit has not gone through within {COMMIT_SECONDS:.0f} s ({error.args[0].str()}); it was "
                         f"to commit these inputs: {_listed(offsets) or 'none'}"
                     ) from error
 
-    def _undo(self, producer: Producer, error: KafkaError) -> None:
-        """End a transaction that cannot be committed, and say that its work is undone."""
-        if error.txn_requires_abort():
-            self._abort(producer)
-        else:
-            self._drop()
+    def _undo(self, error: KafkaError) -> None:
+        """Give a transaction up that cannot be committed, and say that its work is undone.
+
+        The next producer ends it. This one does not: what it has sent may still be under way.
+        """
+        self._drop()
         # What was purged had not been sent yet: the fault is another's.
         refused = "; ".join(
             f"{topic}-{number}: {fault.str()}"
@@ -280,6 +340,9 @@ class Writer:
 
     def _abort(self, producer: Producer) -> None:
         if not self._transactional or self._producer is not producer:
+            return
+        if self._in_doubt(producer):
+            self._drop()
             return
         try:
             producer.abort_transaction(COMMIT_SECONDS)

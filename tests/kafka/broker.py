@@ -47,11 +47,14 @@ class Server:
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         self._leash: subprocess.Popen[str] | None = None
         self._pid = 0
+        self._format(cluster, settings)
+
+    def _format(self, cluster: str, settings: Mapping[str, str]) -> None:
         first = ["--standalone"] if "controller" in settings["process.roles"] else []
         formatting = self._command("kafka.tools.StorageTool", "format", *first, "--cluster-id", cluster)
         done = subprocess.run([*formatting, "--config", str(self._properties)], capture_output=True, text=True)
         if done.returncode != 0:
-            raise RuntimeError(f"Kafka could not format {directory}:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"Kafka could not format {self.directory}:\n{done.stdout}{done.stderr}")
 
     def _command(self, main: str, *words: str) -> list[str]:
         java = shutil.which("java")
