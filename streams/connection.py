@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from headwater.errors import StreamsError
 from headwater.state.backend import Backend
@@ -21,7 +23,11 @@ from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.task import TaskSpec
 
-__all__ = ["Connection", "GiveUp", "Passing", "Place", "Standby", "TaskCommit", "Undone"]
+__all__ = ["OUTPUT_TIME", "Connection", "GiveUp", "Passing", "Place", "Standby", "TaskCommit", "Undone", "merged"]
+
+T = TypeVar("T", bound=tuple[Any, ...])
+# Where the timestamp is in an Output.
+OUTPUT_TIME = 4
 
 # A partition of a topic.
 Place: TypeAlias = tuple[str, int]
@@ -55,6 +61,23 @@ class Standby:
 
     backend: RocksBackend
     lag: int
+
+
+def merged(parts: Sequence[Sequence[T]], at: int) -> Sequence[T]:
+    """Records of several senders in the order of time, each sender's in its own order; their time is in field `at`.
+
+    Always the lowest of the first ones comes next; where they are equal, the first sender's.
+
+    >>> merged([[("a", 10), ("b", 5), ("c", 30)], [("d", 7), ("e", 20)]], 1)
+    [('d', 7), ('a', 10), ('b', 5), ('e', 20), ('c', 30)]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    time = itemgetter(at)
+    # What comes behind a later record of its own sender comes right after it.
+    stamped = [pair for part in parts for pair in zip(accumulate(map(time, part), max), part, strict=True)]
+    stamped.sort(key=itemgetter(0))
+    return [record for _, record in stamped]
 
 
 class Connection(Protocol):
@@ -115,7 +138,7 @@ class Connection(Protocol):
         """Whether there is nothing behind any of these positions, asked anew."""
         ...
 
-    def send(self, task_id: str, outputs: Sequence[Output]) -> None:
+    def send(self, outputs: Sequence[Output]) -> None:
         """Write results before their commit, where they need be written at least once only."""
         ...
 

@@ -4,7 +4,8 @@ A task's commit goes through its own database, step by step:
 
 1. the input read so far is made durable;
 2. one write: rows, operator memory, offsets, and the encoded outputs with their sequence numbers (the outbox);
-3. each outbox entry is appended to its partition, under (application/task, sequence);
+3. each outbox entry is appended to its partition, under (application/task, sequence); what several tasks of a commit
+   have for a partition is one batch, merged by time, under all their names and numbers;
 4. the outputs are made durable;
 5. the outbox is forgotten, with the next commit's write or when the task is given up.
 
@@ -39,7 +40,7 @@ from headwater.errors import StreamsError, TopologyError
 from headwater.state.backend import Backend
 from headwater.state.log import Group, Log, OutOfRange, Partition
 from headwater.state.rocks import RocksBackend
-from headwater.streams.connection import GiveUp, Place, Standby, TaskCommit
+from headwater.streams.connection import OUTPUT_TIME, GiveUp, Place, Standby, TaskCommit, merged
 from headwater.streams.context import Output
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
@@ -53,6 +54,8 @@ OUTBOX = "|outbox"
 # The note of a member that is no worker, but makes the application begin anew.
 RESETTING = "reset"
 
+# Where the timestamp is in a record to append.
+RECORD_TIME = 2
 # Records of an internal topic are deleted when so many of a partition have been processed since the last time.
 PURGE = 100_000
 # How often retention and compaction are seen to.
@@ -276,7 +279,7 @@ class LogConnection:
                 self._purged[place] = at
 
     def _commit_once(self, commits: Sequence[TaskCommit]) -> None:
-        appends: list[tuple[str, Place, int, list[Any]]] = []
+        appends: dict[Place, list[tuple[str, int, list[Any]]]] = defaultdict(list)
         done: dict[str, list[bytes]] = {}
         for commit in commits:
             outputs = self._route(commit.changes.outputs)
@@ -294,7 +297,7 @@ class LogConnection:
                 keys.append(b"out\0%s\0%d" % (name, sequence))
                 own[keys[-1]] = _encode(records)
                 own[b"sequence\0" + name] = b"%d" % sequence
-                appends.append((commit.task_id, place, sequence, records))
+                appends[place].append((commit.task_id, sequence, records))
             if own:
                 batch[OUTBOX] = own
             self._at("before-write")
@@ -302,16 +305,30 @@ class LogConnection:
                 commit.backend.write(batch)
             self._at("after-write")
             done[commit.task_id] = keys
-        for append in appends:
-            self._append(*append)
+        for place, parts in appends.items():
+            self._append_all(place, parts)
         self._at("before-sync")
-        for place in {place for _, place, _, _ in appends}:
+        for place in appends:
             self._partition(*place).sync()
         self._at("after-sync")
         # Only now: an outbox that is forgotten before its outputs are durable is a loss.
         self._forgotten |= done
 
-    def send(self, task_id: str, outputs: Sequence[Output]) -> None:
+    def _append_all(self, place: Place, parts: Sequence[tuple[str, int, list[Any]]]) -> None:
+        """Append what several tasks send to a partition, merged by time: who reads it must not find one task's records
+        behind another's that are later."""
+        if len(parts) > 1:
+            self._at("before-append")
+            records = merged([records for _, _, records in parts], RECORD_TIME)
+            producers = {self._producer(task_id): sequence for task_id, sequence, _ in parts}
+            offsets = self._partition(*place).append_merged(records, producers)
+            self._at("after-append")
+            if offsets is not None:
+                return
+        for task_id, sequence, records in parts:
+            self._append(task_id, place, sequence, records)
+
+    def send(self, outputs: Sequence[Output]) -> None:
         for place, records in self._route(outputs).items():
             self._at("before-append")
             self._partition(*place).append(records)
@@ -319,8 +336,7 @@ class LogConnection:
             self._sent.add(place)
 
     def _commit_again(self, commits: Sequence[TaskCommit]) -> None:
-        for commit in commits:
-            self.send(commit.task_id, commit.changes.outputs)
+        self.send(merged([commit.changes.outputs for commit in commits], OUTPUT_TIME))
         self._at("before-sync")
         for place in self._sent:
             self._partition(*place).sync()

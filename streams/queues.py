@@ -97,8 +97,8 @@ class RecordQueue:
     """The records of one topic partition that wait, with the first of them decoded."""
 
     __slots__ = (
-        "_stamp", "awaited", "caught_up", "fifo", "head", "partition", "partition_time", "position", "source", "time",
-        "topic",
+        "_stamp", "awaited", "caught_up", "fifo", "fresh", "head", "partition", "partition_time", "position", "source",
+        "time", "topic", "trailing",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, source: Source, stamp: Stamp) -> None:
@@ -111,6 +111,8 @@ class RecordQueue:
         self.partition_time = UNKNOWN  # the highest timestamp taken so far
         self.position: int | None = None  # the offset after the last record taken
         self.caught_up = True  # no more records are known to come
+        self.fresh = False  # the last read has given records, so that another may give more at once
+        self.trailing = False  # it is behind: its end has not been read yet
         self.awaited = True  # others may have to wait for it while it is empty
         self._stamp = stamp
 
@@ -198,6 +200,20 @@ class PartitionGroup:
             elif queue.awaited and (not queue.caught_up or now < self.deadlines.setdefault(place, now + self._idle_ms)):
                 return False
         return True
+
+    def next_time(self, now: int) -> int | None:
+        """The time of the next record, if it may be taken now, or as soon as an input has been read again."""
+        heads = self._heads.items
+        if heads and (
+            self.ready(now)
+            or any(q.head is None and not q.caught_up and (q.fresh or q.trailing) for q in self.queues.values())
+        ):
+            return heads[0].time
+        return None
+
+    def due(self, until: int) -> bool:
+        """Whether the next record is not later than a time; there is one."""
+        return self._heads.items[0].time <= until
 
     def poll(self) -> tuple[RecordQueue, Head]:
         """Remove and return the next record; `ready` said that there is one."""

@@ -133,6 +133,8 @@ class Task:
         self._warn = warn
         self._failure: BaseException | None = None
         self._closed = False
+        self._hurried = False
+        self._passing: list[RawRecord] = []
         specs = spec.stores()
         self.stores: dict[str, Store] = {store.name: open_store(store, backend) for store in specs}
         context = self._context = TaskContext(spec.task_id, now)
@@ -335,6 +337,60 @@ class Task:
         """Whether an input has no more records for now; while it has, the others wait for them when it is empty."""
         self._queue(topic, partition).caught_up = caught_up
 
+    def trail(self, topic: str, partition: int, *, fresh: bool, trailing: bool) -> None:
+        """Whether the last read of an input has given records, and whether the input is far from its end."""
+        queue = self._queue(topic, partition)
+        queue.fresh, queue.trailing = fresh, trailing
+
+    def trails(self, topic: str, partition: int) -> bool:
+        """Whether an input was far from its end when it was last read."""
+        return self._queue(topic, partition).trailing
+
+    def next_time(self, now: int) -> int | None:
+        """The time of the record it would take next; None if there is none, or if it waits for an input."""
+        return self._inputs.next_time(now)
+
+    def first_time(self) -> int | None:
+        """The lowest time of its first records, whether it may take them or not."""
+        return min((queue.time for queue in self._inputs.waiting()), default=None)
+
+    def time_after(self, count: int) -> int:
+        """The time that so many records of each input reach, about; the highest there is if that is all of them."""
+        return min((self._time_after(queue, count) for queue in self._inputs.waiting()), default=LONG_MAX)
+
+    def _time_after(self, queue: RecordQueue, count: int) -> int:
+        fifo = queue.fifo
+        if len(fifo) >= count:
+            last = fifo[count - 2] if count > 1 else None
+        elif queue.trailing:
+            last = fifo[-1] if fifo else None
+        else:
+            return LONG_MAX
+        if last is None:
+            return queue.time
+        source = queue.source
+        if source.timestamp is None:
+            return last[2]
+        try:
+            key, value = (None if data is None else serde.decode(data)
+                          for serde, data in ((source.key, last[0]), (source.value, last[1])))  # fmt: skip
+            record = SourceRecord(key, value, last[2], last[3], queue.topic, queue.partition, last[4])
+            return _extracted(source.timestamp, record, queue.partition_time)
+        except Exception:
+            # What is wrong with it is dealt with when its turn comes; until then go no further than is known.
+            return queue.time
+
+    @property
+    def fetching(self) -> bool:
+        """Whether an input that is far from its end has no records here: more are on their way."""
+        return any(queue.head is None and queue.trailing for queue in self._inputs.queues.values())
+
+    def interrupt(self) -> None:
+        """Have `process` return after the record that it is at; from another thread."""
+        self._hurried = True
+        # The loop in `_run` goes over this list and ends where it ends: to look at a flag would cost every record.
+        self._passing.clear()
+
     def feed(self, topic: str, partition: int, records: Iterable[RawRecord]) -> None:
         """Add records of a topic partition, in offset order: (key, value, timestamp, headers, offset) each."""
         self._check()
@@ -391,23 +447,25 @@ class Task:
 
     # ---- work --------------------------------------------------------------------------------------------------
 
-    def process(self, limit: int, now: int) -> int:
+    def process(self, limit: int, now: int, until: int = LONG_MAX) -> int:
         """Process up to `limit` records, each with the stream-time punctuators it makes due; return how many it was.
 
-        Fewer come back when no more are ready, or when a commit is wanted. A step over bad records at an input's end
-        is one of them; how many records were processed is in `processed`.
+        Fewer come back when no more are ready, when the next one is later than `until`, when a commit is wanted, or
+        after `interrupt`. A step over bad records at an input's end is one of them; how many records were processed is
+        in `processed`.
         """
         self._check()
         context, inputs = self._context, self._inputs
         context.wall_clock = now
         done = announced = 0
+        self._hurried = False
         try:
-            while done < limit and inputs.ready(now):
+            while done < limit and not self._hurried and inputs.ready(now) and inputs.due(until):
                 if done >= announced and limit - done > 1:
                     announced = done + self._announce(limit - done)
                 queue = inputs.only()
                 if queue is not None and limit - done > 1 and queue.source.timestamp is None and queue.fifo:
-                    done += self._process_run(queue, min(limit - done, CHUNK))
+                    done += self._process_run(queue, min(limit - done, CHUNK), until)
                 else:
                     self._process_one()
                     done += 1
@@ -446,14 +504,17 @@ class Task:
         if self._has_processors:
             self._shared.punctuations.fire("stream-time", context.stream_time)
 
-    def _process_run(self, queue: RecordQueue, limit: int) -> int:
+    def _process_run(self, queue: RecordQueue, limit: int, until: int) -> int:
         """Process records of the one queue that has any, without making a head of each; return how many it was."""
         head, fifo = queue.head, queue.fifo
         assert head is not None
-        if head.bad:
+        count = min(limit, len(fifo))
+        if until < LONG_MAX:
+            count = next((number for number, raw in enumerate(islice(fifo, count)) if raw[2] > until), count)
+        if head.bad or not count:
             self._process_one()
             return 1
-        raws = [fifo.popleft() for _ in range(min(limit, len(fifo)))]
+        raws = [fifo.popleft() for _ in range(count)]
         source = queue.source
         bound = self._limit_of(source)
         try:
@@ -465,27 +526,39 @@ class Task:
             # One of them is bad: one by one, so that the others go on as they must.
             fifo.extendleft(reversed(raws))
             done = 0
-            while done < len(raws) and queue.head is not None and not self._context.commit_requested:
+            stop = self._context
+            while done < len(raws) and queue.head is not None and not (stop.commit_requested or self._hurried):
                 self._process_one()
                 done += 1
             return done
         # The last one only becomes the head: what follows it must be looked at before it is processed.
         fifo.appendleft(raws.pop())
-        self.processed += len(raws) + 1
-        self._run(queue, [head.raw, *raws], [head.key, *keys[:-1]], [head.value, *values[:-1]])
-        queue.position = (raws[-1] if raws else head.raw)[4] + 1
+        raws.insert(0, head.raw)
+        self._passing = raws.copy()
+        self._run(queue, self._passing, [head.key, *keys[:-1]], [head.value, *values[:-1]])
+        if not self._passing:
+            # It was interrupted: what it has not come to is still to be done.
+            at = self._context.offset
+            done = next((number for number, raw in enumerate(raws, 1) if raw[4] == at), 0)
+            fifo.extendleft(reversed(raws[max(done, 1) :]))
+            if not done:
+                return 0
+            del raws[done:]
+        self.processed += len(raws)
+        queue.position = raws[-1][4] + 1
         queue.head = None
         queue.find_head()
-        return len(raws) + 1
+        return len(raws)
 
     def _run(self, queue: RecordQueue, raws: list[RawRecord], keys: list[Any], values: list[Any]) -> None:
         context, step = self._context, self._steps[queue.source.name]
         punctuations = self._shared.punctuations
         scheduled = punctuations.by_stream_time if self._has_processors else ()
         checked = not self.spec.is_global
-        context.topic, context.partition = queue.topic, queue.partition
+        context.topic, context.partition, context.offset = queue.topic, queue.partition, None
         stream_time, partition_time, far = context.stream_time, queue.partition_time, self._far
-        for raw, key, value in zip(raws, keys, values, strict=True):
+        # The shortest ends it: `interrupt` empties the first of them.
+        for raw, key, value in zip(raws, keys, values, strict=False):
             _, _, time, headers, offset = raw
             if time > partition_time:
                 partition_time = time

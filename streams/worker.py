@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import Protocol
 
 from headwater.dsl.config import Config
+from headwater.dsl.durations import LONG_MAX
 from headwater.dsl.topology import Sink, Source, Topology
 from headwater.errors import StreamsError, TopologyError
 from headwater.state.memory import MemoryBackend
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import Changes
 from headwater.streams.clocks import system_clock
-from headwater.streams.connection import Connection, Place, Standby, TaskCommit, Undone
+from headwater.streams.connection import OUTPUT_TIME, Connection, Place, Standby, TaskCommit, Undone, merged
 from headwater.streams.context import Output
 from headwater.streams.metrics import Meter
+from headwater.streams.pace import Pace
 from headwater.streams.plan import Plan, plan
 from headwater.streams.stores import Store
 from headwater.streams.task import Task, TaskSpec
@@ -39,9 +41,13 @@ LOW = 2_000
 _topic = itemgetter(0)
 # How often, in milliseconds, a worker looks whether tasks have moved.
 LOOK_MS = 500
-# How long, about, a task may work before others have their turn, and with how many records it begins.
+# How long, about, a task may work before others have their turn; it begins with one record.
 SLICE_SECONDS = 0.05
-FIRST_SLICE = 250
+FIRST_SLICE = 1
+# How long all tasks may work, one after the other, before the worker looks at what else there is to do.
+TURN_SECONDS = 0.25
+# How long a commit may take to bring the tasks that advance together to one time.
+ROUND_SECONDS = 1.0
 
 
 class Clock(Protocol):
@@ -141,6 +147,11 @@ class Worker:
         self._looked_at: int | None = None
         self._waiting = False  # a task should be here, but is not yet
         self._committed_at = clock.now()
+        self._pace = Pace(topology, self.plan)
+        # Whether the worker is to stop: then a turn ends with the record it is at.
+        self.stopping: Callable[[], bool] = lambda: False
+        self._turn: str | None = None  # the task whose turn is next
+        self._growing = False  # a task has just been found to be able to take more records at once
         if self.plan.global_task is not None:
             self._start_global(self.plan.global_task)
 
@@ -255,6 +266,7 @@ class Worker:
             self._connection.shut(task_id, backend)
             raise
         self.tasks[task_id] = running
+        self._pace.began(task_id)
         log.info("task %s started", task_id)
         return True
 
@@ -267,6 +279,7 @@ class Worker:
                     running.spec.task_id, topic, partition, committed, reset
                 )
                 running.task.open_input(topic, partition)
+                running.task.trail(topic, partition, fresh=True, trailing=True)
 
     def _inputs_of(self, spec: TaskSpec) -> Iterable[tuple[str, int]]:
         """The topic partitions a task reads; a global task reads all of them."""
@@ -345,30 +358,93 @@ class Worker:
         if self.paused:
             return busy
         busy = bool(self._update_global()) or busy
-        wants_commit = False
-        for running in self.tasks.values():
-            busy = self._read(running) or busy
-            before = running.processed
-            done = self._process(running, now)
-            if running.task.punctuate(now) or done:
-                running.touched = True
-                if not self.config.exactly_once:
-                    self._send(running)
-            if done:
-                running.rate.mark(now, running.processed - before)
-            busy = busy or done > 0
-            wants_commit = wants_commit or running.task.wants_commit
-        if wants_commit or not 0 <= now - self._committed_at < self.config.commit_interval_ms:
+        done = self._work(now)
+        ends = time.perf_counter() + SLICE_SECONDS
+        # While slices are small, as at the start, there is more to do than look at the clock.
+        while self._growing and not self.stopping() and time.perf_counter() < ends and not self._wants_commit():
+            self._work(now)
+        busy = busy or done
+        # Tasks that wait for what others have done need not wait for the interval too.
+        held_up = not done and self._pace.held_up(self._tasks(), now)
+        if held_up or self._wants_commit() or not 0 <= now - self._committed_at < self.config.commit_interval_ms:
             busy = self.commit() or busy
         return busy
 
-    def _send(self, running: RunningTask) -> None:
-        """Write a task's results at once: nobody needs to wait for the commit to see them."""
-        outputs = running.task.take_outputs()
-        if outputs:
-            self._know_topics(outputs)
-            self._connection.send(running.spec.task_id, outputs)
-            running.written.update(map(_topic, outputs))
+    def _wants_commit(self) -> bool:
+        return any(running.task.wants_commit for running in self.tasks.values())
+
+    def _tasks(self) -> dict[str, Task]:
+        return {task_id: running.task for task_id, running in self.tasks.items()}
+
+    def _work(self, now: int, *, begin: bool = True) -> bool:
+        """Give each task its turn, as far as its pace allows; without `begin` only those whose round is not over.
+
+        Whether any record was read or processed. After a while it ends, and goes on where it was with the next call.
+        """
+        ends = time.perf_counter() + TURN_SECONDS
+        busy = False
+        for running in self.tasks.values():
+            busy = self._read(running) or busy
+        tasks = {task_id: (running.task, running.slice) for task_id, running in self.tasks.items()}
+        limits = self._pace.rounds(tasks, now, begin=begin)
+        came_to: dict[str, int] = {}
+        self._growing = False
+        for task_id in self._in_turn():
+            if task_id not in limits and not begin:
+                continue
+            running = self.tasks[task_id]
+            slice, before = running.slice, running.processed
+            done = self._process(running, now, limits.get(task_id, LONG_MAX))
+            if running.task.punctuate(now) or done:
+                running.touched = True
+            if done:
+                busy = True
+                running.rate.mark(now, running.processed - before)
+                came_to[task_id] = running.task.stream_time
+                self._growing = self._growing or running.slice > slice
+            if self.stopping() or time.perf_counter() > ends:
+                break
+        self._pace.worked(self._tasks(), came_to, now)
+        if not self.config.exactly_once:
+            self._send()
+        return busy
+
+    def _in_turn(self) -> Iterator[str]:
+        """The tasks, from the one whose turn is next."""
+        order = list(self.tasks)
+        first = order.index(self._turn) if self._turn in self.tasks else 0
+        for number in range(len(order)):
+            self._turn = order[(first + number + 1) % len(order)]
+            yield order[(first + number) % len(order)]
+
+    def _send(self) -> None:
+        """Write the tasks' results at once: nobody needs to wait for the commit to see them.
+
+        Those of tasks that work together are merged, and wait until their round is over.
+        """
+        sets: dict[str, list[RunningTask]] = {}
+        for task_id, running in self.tasks.items():
+            name = self._pace.together(task_id)
+            if name is None or not self._pace.is_open(name):
+                sets.setdefault(name or task_id, []).append(running)
+        for several in sets.values():
+            parts = [(running, running.task.take_outputs()) for running in several]
+            outputs = merged([part for _, part in parts], OUTPUT_TIME)
+            if outputs:
+                self._know_topics(outputs)
+                self._connection.send(outputs)
+                for running, part in parts:
+                    running.written.update(map(_topic, part))
+
+    def _finish_rounds(self) -> None:
+        """Bring the tasks that advance together to one time, so that what follows a commit is later than what it has.
+
+        Not at any price: what is dropped as late because of it is counted, and said.
+        """
+        ends = time.perf_counter() + ROUND_SECONDS
+        while self._pace.open and not self.paused and time.perf_counter() < ends:
+            if not self._work(self.clock.now(), begin=False):
+                return
 
     def _know_topics(self, outputs: Iterable[Output]) -> None:
         """Make topics that a function has named just now."""
@@ -376,14 +452,15 @@ class Worker:
             for topic in set(map(_topic, outputs)):
                 self.partitions_of(topic)
 
-    def _process(self, running: RunningTask, now: int) -> int:
+    def _process(self, running: RunningTask, now: int, until: int) -> int:
         """Process a slice of a task's records: so many that stop, commit and queries need not wait long for it."""
         began = time.perf_counter()
-        done = running.task.process(running.slice, now)
+        done = running.task.process(running.slice, now, until)
         took = time.perf_counter() - began
         if took > SLICE_SECONDS:
             running.slice = max(1, running.slice // 2)
-        elif done == running.slice:
+        elif done == running.slice or (done and until < LONG_MAX and running.task.queued):
+            # It was stopped by the number of records, its own or that of one that it works together with.
             running.slice = min(2 * running.slice, self._at_once)
         return done
 
@@ -391,6 +468,7 @@ class Worker:
         """Fill the inputs that run low; an input that is not at its end holds the others up, so that none overtakes."""
         any_read = False
         task = running.task
+        paced = self._pace.together(running.spec.task_id) is not None
         for (topic, partition), position in running.positions.items():
             if task.waiting(topic, partition) >= LOW:
                 continue
@@ -400,14 +478,23 @@ class Worker:
                 running.positions[topic, partition] = records[-1][4] + 1
                 running.read[topic, partition] += len(records)
                 task.feed(topic, partition, records)
-            task.caught_up(topic, partition, not records and self._connection.caught_up(topic, partition))
+            ended = not records and self._connection.caught_up(topic, partition)
+            task.caught_up(topic, partition, ended)
+            if paced:
+                trailing = task.trails(topic, partition)
+                if records:
+                    left = self._connection.behind(topic, partition, running.positions[topic, partition])
+                    trailing = left > (0 if trailing else READ)
+                task.trail(topic, partition, fresh=bool(records), trailing=trailing and not ended)
         return any_read
 
     def commit(self) -> bool:
         """Commit every task that has done anything since its last commit; whether there was one."""
+        self._finish_rounds()
         self._committed_at = self.clock.now()
         touched = [running for running in self.tasks.values() if running.touched]
         if not touched:
+            self._pace.committed(self._tasks(), self._committed_at)
             return False
         commits = [
             TaskCommit(r.spec.task_id, r.backend, r.task.commit(), r.task.partition_times, r.task.closed_times)
@@ -427,6 +514,7 @@ class Worker:
         for running, commit in zip(touched, commits, strict=True):
             running.touched = False
             running.count(commit.changes, now)
+        self._pace.committed(self._tasks(), now)
         return True
 
     def idle(self) -> bool:

@@ -38,7 +38,7 @@ from headwater.dsl.topology import Sink, StoreSpec, Topology
 from headwater.errors import StateError, StreamsError, TopologyError
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import TASK, memory_key, offset_rows, pickled, read_committed
-from headwater.streams.connection import GiveUp, Passing, Place, Standby, TaskCommit
+from headwater.streams.connection import OUTPUT_TIME, GiveUp, Passing, Place, Standby, TaskCommit, merged
 from headwater.streams.context import Output
 from headwater.streams.kafka.changelog import Changelog, changelogs
 from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, windowed_changelog
@@ -119,6 +119,8 @@ class KafkaConnection:
         # Of the tasks that run here: offsets committed, and offsets up to which an input has been read.
         self._offsets: dict[str, dict[Place, int]] = {}
         self._positions: dict[Place, int] = {}
+        # The offsets after the last records that this worker has written to internal topics.
+        self._written_to: dict[Place, int] = {}
         self._purged_at = self._cleaned_at = self._looked_at = time.monotonic()
 
     # ---- topics ------------------------------------------------------------------------------------------------
@@ -418,10 +420,13 @@ class KafkaConnection:
         return records
 
     def caught_up(self, topic: str, partition: int) -> bool:
-        return self._reader.caught_up((topic, partition), self._positions[topic, partition])
+        place, position = (topic, partition), self._positions[topic, partition]
+        # What this worker itself has written there is on its way, whatever Kafka said when it was last asked.
+        return position >= self._written_to.get(place, 0) and self._reader.caught_up(place, position)
 
     def behind(self, topic: str, partition: int, position: int) -> int:
-        return self._reader.behind((topic, partition), position)
+        place = topic, partition
+        return max(self._reader.behind(place, position), self._written_to.get(place, 0) - position)
 
     def at_end(self, positions: Mapping[Place, int]) -> bool:
         if not self._member.heard:
@@ -443,12 +448,13 @@ class KafkaConnection:
             for place, at in reached.items():
                 offsets.append(TopicPartition(*place, at, encode(commit.times.get(place, NO_TIME), commit.closed)))
         written = self._writer.write(self._records(commits, now), offsets, self._member)
+        self._written_to |= {place: at for place, at in written.items() if place[0] in self._internal}
         for commit in commits:
             self._offsets[commit.task_id] |= commit.changes.offsets
             self._keep(commit, written)
         self._purge()
 
-    def send(self, task_id: str, outputs: Sequence[Output]) -> None:
+    def send(self, outputs: Sequence[Output]) -> None:
         self._writer.send(self._routed(outputs))
 
     def _routed(self, outputs: Iterable[Output]) -> Iterator[NewRecord]:
@@ -462,9 +468,10 @@ class KafkaConnection:
             yield topic, partition, key, value, timestamp, headers
 
     def _records(self, commits: Sequence[TaskCommit], now: int) -> Iterator[NewRecord]:
+        # By time, over all tasks: who reads them must not find one task's records behind another's that are later.
+        yield from self._routed(merged([commit.changes.outputs for commit in commits], OUTPUT_TIME))
         for commit in commits:
             changes = commit.changes
-            yield from self._routed(changes.outputs)
             for (topic, partition), changelog in self._logs[commit.task_id].items():
                 for key, value, timestamp in changelog.records(changes.rows, now):
                     yield topic, partition, key, value, timestamp, ()
