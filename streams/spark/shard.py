@@ -405,7 +405,6 @@ class _Shard:
             if topic in plan.circle
         }
         own = f"{tag}.{self._shard}"
-        copies.correct(told[own] for records in come.values() for told, _ in records if own in told)
         queues: dict[str, deque[_Coming]] = {}
         for topic, records in come.items():
             # Stages that keep nothing say nothing: they send records with the times they have read.
@@ -467,20 +466,19 @@ class _Shard:
 
 
 class _Told(msgspec.Struct, array_like=True, frozen=True):
-    """How far an asker was: the last offset of each of its inputs, and the highest timestamp among what it had read.
+    """How far an asker was: the last offset of each of its inputs.
 
     `exact`: the record answers what was asked then; else it was sent later.
     """
 
     offsets: dict[str, int]
-    time: int
     exact: bool = False
 
 
 # What a record that goes round was told, by header: how far askers were (`_Told`), how far in time its sender was.
 Tags: TypeAlias = dict[str, bytes]
 _decode_told = msgspec.json.Decoder(_Told).decode
-NOBODY = _Told({}, -1)
+NOBODY = _Told({})
 
 
 def _told(tags: Tags, own: str) -> _Told:
@@ -526,7 +524,7 @@ class _Round:
         """It has sent these: what stays within the circle is told how far askers were, all else is told nothing."""
         own: Tags = {TIME: b"%d" % self._time}
         if self._own is not None:
-            own[self._own] = msgspec.json.encode(_Told(self._offsets, self._time))
+            own[self._own] = msgspec.json.encode(_Told(self._offsets))
         for output in sent:
             if output[0] in self._circle:
                 told = {name: self._repeated(name) for name in self._told if name.endswith(f".{output[1]}")}
@@ -581,14 +579,6 @@ class _Copies:
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
-
-    def correct(self, told: Iterable[bytes]) -> None:
-        """Learn from what comes round which time this shard had reached when it read a record: it reads more there."""
-        for each in map(_decode_told, told):
-            place = self._place(each)
-            if place:
-                self._times[place - 1] = max(self._times[place - 1], each.time)
-        self._times = list(accumulate(self._times, max))
 
     def due(self, told: Tags, own: str, time: int, is_answer: bool) -> int:
         """How many copied records are taken before a record that was told this, or else was sent at this time.

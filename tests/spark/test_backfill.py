@@ -123,6 +123,19 @@ def merged_with_its_own_copy(builder: StreamsBuilder) -> None:
     both.group_by_key().windowed_by(MINUTE).aggregate(zero, add).to_stream().to("out")
 
 
+def merged_with_its_own_copy_behind_a_join(builder: StreamsBuilder) -> None:
+    users = builder.table("users")
+    orders = builder.stream("orders").join(users, lambda placed, user: placed | {"city": user["home"]})
+    both = orders.merge(orders.select_key(city).repartition())
+    both.group_by_key().windowed_by(MINUTE).aggregate(zero, add).to_stream().to("out")
+
+
+def merged_with_its_own_copy_behind_a_repartition(builder: StreamsBuilder) -> None:
+    orders = builder.stream("orders").select_key(order).repartition()
+    both = orders.merge(orders.select_key(city).repartition())
+    both.group_by_key().windowed_by(MINUTE).aggregate(zero, add).to_stream().to("out")
+
+
 def window_behind_a_window(builder: StreamsBuilder) -> None:
     first = builder.stream("orders").group_by(city).windowed_by(MINUTE).aggregate(zero, add)
     closed = first.suppress(Suppress.until_window_closes()).to_stream()
@@ -139,6 +152,13 @@ def behind_a_foreign_key_join(builder: StreamsBuilder) -> None:
     grouped.aggregate(zero, add, less).to_stream().to("out")
 
 
+def windows_behind_a_foreign_key_join(builder: StreamsBuilder) -> None:
+    cities = builder.stream("prices").select_key(lambda key, price: price["city"]).to_table()
+    priced = builder.table("orders").join(cities, pair, foreign_key=lambda placed: placed["city"]).to_stream()
+    # Of a row and its foreign row that both change, either may come last: which windows there are is all that is sure.
+    priced.group_by_key().windowed_by(MINUTE).aggregate(zero, lambda key, both, seen: 1).to_stream().to("out")
+
+
 def as_of_join(builder: StreamsBuilder) -> None:
     prices = builder.stream("prices").select_key(lambda key, price: price["city"])
     versioned = prices.to_table(store=Versioned("prices", retention=timedelta(hours=1)))
@@ -152,7 +172,8 @@ def counted_behind_two_repartitions(builder: StreamsBuilder) -> None:
 
 LAST: list[Callable[[StreamsBuilder], None]] = [
     tumbling, hopping, sliding, session, behind_a_table_join, cogrouped, merged_with_its_own_copy,
-    window_behind_a_window, behind_a_foreign_key_join, counted_behind_two_repartitions,
+    merged_with_its_own_copy_behind_a_join, merged_with_its_own_copy_behind_a_repartition, window_behind_a_window,
+    behind_a_foreign_key_join, windows_behind_a_foreign_key_join, counted_behind_two_repartitions,
 ]  # fmt: skip
 ALL: list[Callable[[StreamsBuilder], None]] = [suppressed, emit_on_close, joined, left_joined, as_of_join]
 
