@@ -20,7 +20,7 @@ from headwater.dsl.ops import Process
 from headwater.dsl.serde import Json, Serde, Str
 from headwater.dsl.stores import StoreDescription
 from headwater.dsl.suppliers import SourceTable
-from headwater.dsl.topology import Source, Topology, plain_store
+from headwater.dsl.topology import RESETS, Source, Topology, plain_store
 from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ log = logging.getLogger("headwater")
 
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_RESETS = ("earliest", "latest", "none")
 
 
 class StreamsBuilder(CamelCase):
@@ -256,5 +255,5 @@ class StreamsBuilder(CamelCase):
         self._drawing.check_serde(step, "value=", value)
         if timestamp is not None:
             self._drawing.check(step, timestamp, 2)
-        if reset is not None and reset not in _RESETS:
-            self._drawing.fault(step, f"reset= must be one of {', '.join(_RESETS)}, not {reset!r}")
+        if reset is not None and reset not in RESETS:
+            self._drawing.fault(step, f"reset= must be one of {', '.join(RESETS)}, not {reset!r}")

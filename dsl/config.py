@@ -21,6 +21,7 @@ Optimize: TypeAlias = bool | Iterable[str]
 _SECOND = 1000
 _RESPONSES = ("fail", "skip", "dead-letter")
 _OPTIMIZATIONS = frozenset({"reuse-source-topics", "merge-repartition-topics", "self-join"})
+_DURATIONS = ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle", "max_future")
 _HANDLERS = ("on_deserialization_error", "on_processing_error", "on_production_error")
 
 
@@ -29,10 +30,11 @@ class ErrorContext:
     """What went wrong and where: given to an error handler, which answers "fail", "skip" or "dead-letter".
 
     `key` and `value` are bytes when they could not be read, and the step's input or output otherwise; topic, partition
-    and offset are those of the source record, None in a punctuator. `function` is the user's, as module:line.
+    and offset are those of the source record, None in a punctuator. `function` is the user's, as module:line. The kind
+    "future" is a record whose timestamp is further ahead than `max_future` allows.
     """
 
-    kind: Literal["deserialization", "processing", "production"]
+    kind: Literal["deserialization", "processing", "production", "future"]
     step: str
     error: BaseException
     key: Any = None
@@ -85,6 +87,13 @@ def _is_factor(value: object) -> bool:
     return value is None or (type(value) is int and value >= 1)
 
 
+def _is_renaming(value: object) -> bool:
+    if not isinstance(value, Mapping) or not all(map(_is_text, value)):
+        return False
+    new = [name for name in value.values() if name is not None]
+    return all(map(_is_text, new)) and len(set(new)) == len(new)
+
+
 def _kafka_faults(settings: object) -> list[str]:
     """What is wrong with the shape of Kafka's settings; no value is shown, since it may be a secret."""
     if not isinstance(settings, Mapping):
@@ -103,15 +112,22 @@ class Config:
     - `app_id`: the stem of internal topics, of state directories and of the consumer group.
     - `cache_bytes`: the record cache, which folds updates of a key until the commit; 0 emits every update.
     - `commit_interval`: time between commits; 100 ms when exactly once, otherwise 30 s.
-    - `optimize`: what to give to `StreamsBuilder.build(optimize=...)`; a topology that is built stays as it is.
+    - `optimize`: the optimisations that the topology must have been built with, `StreamsBuilder.build(optimize=...)`:
+      one built otherwise is refused. False asks for nothing: the topology runs as it was built.
     - `join_emit_interval`, `window_emit_interval`: how often, by wall clock, left and outer joins and emit-on-close
       windows look for what has closed. Left out: every second, and with every record in the test driver.
     - `max_task_idle`: how long a task with several inputs waits for one that is empty; None waits for ever.
     - `on_…_error`: "fail", "skip", "dead-letter" or a function of an ErrorContext that answers one of these.
+    - `max_future`: how far beyond the wall clock the timestamp of a source record may be; None: any distance. One that
+      is further ahead would make every later record late. Records of internal topics and global tables are not looked
+      at.
+    - `on_future`: what becomes of such a record, like `on_…_error`; left out: what `on_deserialization_error` says.
     - `dead_letters`, `late`: the topics for bad and for late records.
     - `metrics`: "debug" also counts the records of every operator, which costs time for each of them.
     - `state_dir`: where state is kept; beside the embedded log if left out, since the two belong together.
     - `listen`: where a worker answers questions over HTTP, host:port; port 0 is any that is free.
+    - `renamed`: stores and repartition topics that have another name now, {"old": "new"}; None for one that is gone
+      where a new one looks like it. See `docs/changing-an-application.md`.
 
     With Kafka as the broker:
 
@@ -139,11 +155,14 @@ class Config:
     on_deserialization_error: ErrorHandler = "fail"
     on_processing_error: ErrorHandler = "fail"
     on_production_error: ErrorHandler = "fail"
+    max_future: timedelta | None = None
+    on_future: ErrorHandler | None = None
     dead_letters: str | None = None
     late: str | None = None
     metrics: Literal["info", "debug"] = "info"
     state_dir: str | os.PathLike[str] | None = None
     listen: str | None = None
+    renamed: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     # Not in the hash, since a mapping has none; equal ones still have equal hashes.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     standbys: int = 0
@@ -166,14 +185,16 @@ class Config:
                 ("standbys", type(self.standbys) is int and self.standbys >= 0, "a number from 0 on"),
                 ("replication_factor", _is_factor(self.replication_factor), "a number from 1 on"),
                 ("instance_id", self.instance_id is None or _is_text(self.instance_id), "a name"),
+                ("renamed", _is_renaming(self.renamed), "a mapping from old names to new ones, each new one once"),
             )
             if not good
         ]
         faults += _kafka_faults(self.kafka)
-        if isinstance(self.kafka, Mapping):
-            # A copy: whoever gave it may go on changing it.
-            object.__setattr__(self, "kafka", dict(self.kafka))
-        for argument in ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle"):
+        for argument in ("kafka", "renamed"):
+            if isinstance(mapping := getattr(self, argument), Mapping):
+                # A copy: whoever gave it may go on changing it.
+                object.__setattr__(self, argument, dict(mapping))
+        for argument in _DURATIONS:
             duration = getattr(self, argument)
             if duration is not None:
                 checked_ms(f"Config: {argument}", duration, faults)
@@ -185,6 +206,10 @@ class Config:
             faults += [f"Config: {fault}" for fault in error.faults]
         for argument in _HANDLERS:
             self._check_handler(argument, getattr(self, argument), faults)
+        if self.on_future is not None:
+            self._check_handler("on_future", self.on_future, faults)
+            if self.max_future is None:
+                faults.append("Config: on_future= needs a bound: give max_future=timedelta(…)")
         if faults:
             raise TopologyError(faults)
 
@@ -223,6 +248,11 @@ class Config:
     def max_task_idle_ms(self) -> int:
         """Milliseconds a task waits for an empty input."""
         return LONG_MAX if self.max_task_idle is None else to_ms(self.max_task_idle)
+
+    @property
+    def max_future_ms(self) -> int | None:
+        """Milliseconds that a source record's timestamp may be beyond the wall clock; None: any number."""
+        return None if self.max_future is None else to_ms(self.max_future)
 
     @staticmethod
     def from_kafka(settings: Mapping[str, Any]) -> "Config":

@@ -86,7 +86,7 @@ class Drawing:
         if self._faults:
             raise TopologyError(self._faults)
         topology.unnamed = [n for n in topology.unnamed if n in topology.stores or n in topology.internal_topics]
-        self._built = optimize
+        self._built = topology.optimizations = optimize
         if topology.unnamed:
             log.warning(
                 "State hangs on generated names, which change when steps are added above them; name the steps "
@@ -172,33 +172,22 @@ class Drawing:
 
     def check_supplier(self, step: str, supplier: Any) -> None:
         """Note a fault unless the supplier gives a new processor at every call."""
-        before = len(self._faults)
-        self.check(step, supplier, 0)
-        if len(self._faults) > before or isinstance(supplier, type):
-            return
-        try:
-            same = supplier() is supplier()
-        except Exception as error:
-            self.fault(step, f"{callables.place(supplier)}: the supplier raised {type(error).__name__}: {error}")
-            return
-        if same:
-            self.fault(
-                step,
-                f"{callables.place(supplier)}: the supplier gives the same processor each time, tasks would share it: "
-                "make a new one in it, or give the class itself",
-            )
+        for fault in callables.supplier_faults(supplier):
+            self.fault(step, fault)
 
-    def check(self, step: str, f: object, positional: int) -> None:
-        """Note a fault unless the callable takes so many arguments."""
+    def check(self, step: str, f: object, positional: int, *, iterates: bool = False) -> bool:
+        """Whether the callable takes so many arguments; a fault is noted if not."""
         try:
-            callables.check(f, positional)
+            callables.check(f, positional, iterates=iterates)
         except ValueError as error:
             self.fault(step, str(error))
+            return False
+        return True
 
-    def keyed(self, step: str, f: object, short: int) -> bool:
+    def keyed(self, step: str, f: object, short: int, *, iterates: bool = False) -> bool:
         """Whether the callable wants the key in front; a fault is noted if it fits neither form."""
         try:
-            return callables.keyed(f, short)
+            return callables.keyed(f, short, iterates=iterates)
         except ValueError as error:
             self.fault(step, str(error))
             return False

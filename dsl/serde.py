@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from headwater.dsl.callables import place, unrun
 from headwater.dsl.durations import LONG_MAX, checked_ms
 from headwater.dsl.records import Windowed
 from headwater.errors import SerdeError, TopologyError
@@ -88,6 +89,11 @@ def serde_fault(argument: str, serde: object) -> str | None:
     "stream('in'): key= must be a serde, but is the class Str: write Str()"
     """
     if isinstance(serde, Serde):
+        for method in (serde.encode, serde.decode):
+            reason = unrun(method)
+            if reason is not None:
+                name = f"{type(serde).__qualname__}.{method.__name__}()"
+                return f"{argument} {place(method)}: {name} never runs: {reason}"
         return None
     if isinstance(serde, type):
         remedy = f"write {serde.__name__}()" if issubclass(serde, Serde) else "write Str(), Int64(), Json(type=…), …"

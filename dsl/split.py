@@ -96,6 +96,7 @@ class Branches(CamelCase):
         if not callable(given):
             self._drawing.fault(name, f"to= takes a function of the branch, not {given!r}")
             return
-        self._drawing.check(name, to, 1)
+        if not self._drawing.check(name, to, 1):
+            return
         if (transformed := to(branch)) is not None:
             self._streams[name] = transformed

@@ -68,9 +68,11 @@ class KStream(CamelCase):
         self._drawing.add(self._node, node)
         return KStream(self._drawing, node, name, key, value, self._sources, self._repartition or changes_key)
 
-    def _checked(self, f: Function, positional: int, make: Callable[[Function], Op]) -> Callable[[str], Op]:
+    def _checked(
+        self, f: Function, positional: int, make: Callable[[Function], Op], *, iterates: bool = False
+    ) -> Callable[[str], Op]:
         def made(step: str) -> Op:
-            self._drawing.check(step, f, positional)
+            self._drawing.check(step, f, positional, iterates=iterates)
             return make(f)
 
         return made
@@ -204,7 +206,8 @@ class KStream(CamelCase):
         ...     [(record.key, record.value) for record in driver.output("out").read_all()]
         [('to', 1), ('be', 1)]
         """
-        return self._step("KSTREAM-FLATMAP-", name, self._checked(f, 2, ops.FlatMap), changes_key=True)
+        make = self._checked(f, 2, ops.FlatMap, iterates=True)
+        return self._step("KSTREAM-FLATMAP-", name, make, changes_key=True)
 
     def flat_map_values(self, f: Function | Expression, *, name: str | None = None) -> KStream:
         """Emit the record once per element of `f(value)`, or `f(key, value)`, in order.
@@ -221,7 +224,7 @@ class KStream(CamelCase):
         return self._step(
             "KSTREAM-FLATMAPVALUES-",
             name,
-            lambda step: ops.FlatMapValues(function, self._drawing.keyed(step, function, 1)),
+            lambda step: ops.FlatMapValues(function, self._drawing.keyed(step, function, 1, iterates=True)),
             key=self._key,
             changes_value=True,
         )

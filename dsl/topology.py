@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from headwater.dsl.callables import place
+from headwater.dsl.callables import check, place, supplier_faults
 from headwater.dsl.camel import CamelCase
 from headwater.dsl.ops import Op, Process
-from headwater.dsl.serde import Json, Serde, Str
+from headwater.dsl.serde import Json, Serde, Str, serde_fault
 from headwater.dsl.stores import KeyValue, Session, StoreDescription, TimestampedKeyValue, Versioned, Window
 from headwater.errors import TopologyError
 
@@ -40,6 +40,12 @@ class StoreSpec:
     cached: bool = False
     changelog: bool = True
     memory: bool = False
+    kept: str = ""  # the name its rows are kept under, if it has been renamed
+
+    @property
+    def rows(self) -> str:
+        """The name its rows are kept under."""
+        return self.kept or self.name
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,7 @@ class Sink:
 
 
 Node = Source | ProcessorNode | Sink
+RESETS = ("earliest", "latest", "none")
 
 
 class Topology(CamelCase):
@@ -104,6 +111,10 @@ class Topology(CamelCase):
         self.copartitioned: list[set[str]] = []
         self.source_changelogs: dict[str, str] = {}
         self.unnamed: list[str] = []
+        # The optimisations it was built with; None if no builder made it, so that there was nothing to optimise.
+        self.optimizations: frozenset[str] | None = None
+        # The numbers of sub-topologies in the ids of their tasks, where state has them under others than now.
+        self.numbers: dict[int, int] = {}
         self.default_key: Serde = Str()
         self.default_value: Serde = Json()
         self._links: list[tuple[str, str]] = []
@@ -134,6 +145,9 @@ class Topology(CamelCase):
         names = tuple(t for t in topics if isinstance(t, str))
         if not topics or (patterns and (names or len(patterns) > 1)):
             raise TopologyError([f"source {name!r} needs topic names, or exactly one pattern"])
+        _check_step(f"source {name!r}", key, value, (("timestamp=", timestamp, 2),))
+        if reset is not None and reset not in RESETS:
+            raise TopologyError([f"source {name!r}: reset= must be one of {', '.join(RESETS)}, not {reset!r}"])
         self._add(
             Source(
                 name,
@@ -158,6 +172,9 @@ class Topology(CamelCase):
         ...     driver.input("words").send("k", "hello", at=0)
         hello
         """
+        faults = supplier_faults(supplier)
+        if faults:
+            raise TopologyError([f"processor {name!r}: {fault}" for fault in faults])
         self._add(ProcessorNode(name, Process(supplier), parents))
         return self
 
@@ -192,6 +209,10 @@ class Topology(CamelCase):
         ...     driver.output("words-copy").read_all()
         [Record(key='k', value='hello', timestamp=0, headers=())]
         """
+        chosen = topic if callable(topic) else None
+        if chosen is None and not (isinstance(topic, str) and topic):
+            raise TopologyError([f"sink {name!r} needs a topic's name, or a function that names one, not {topic!r}"])
+        _check_step(f"sink {name!r}", key, value, (("topic", chosen, 3), ("partitioner=", partitioner, 4)))
         self._add(Sink(name, topic, key or self.default_key, value or self.default_value, partitioner, parents))
         return self
 
@@ -362,6 +383,25 @@ class Topology(CamelCase):
     def is_global(self, group: Iterable[str]) -> bool:
         """Whether a sub-topology keeps a global store (it makes no tasks)."""
         return any(isinstance(node := self.nodes[name], Source) and node.is_global for name in group)
+
+
+def _check_step(
+    step: str, key: object, value: object, functions: Iterable[tuple[str, Callable[..., Any] | None, int]]
+) -> None:
+    """Raise what is wrong with the serdes and functions of a source or sink; None is one that was left out."""
+    faults = [
+        f"{step}: {fault}"
+        for argument, serde in (("key=", key), ("value=", value))
+        if serde is not None and (fault := serde_fault(argument, serde))
+    ]
+    for argument, f, positional in functions:
+        try:
+            if f is not None:
+                check(f, positional)
+        except ValueError as error:
+            faults.append(f"{step}: {argument} {error}")
+    if faults:
+        raise TopologyError(faults)
 
 
 def plain_store(spec: StoreDescription, key: Serde, value: Serde) -> StoreSpec:

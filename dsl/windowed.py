@@ -28,14 +28,16 @@ def window_store(
 ) -> StoreSpec:
     """The store of a windowed aggregate: as long as its windows may still change, or longer if asked for."""
     if isinstance(windows, SessionWindows):
-        size_ms, least = 0, windows.gap_ms + windows.grace_ms
-        needs = "the gap plus the grace"
+        size_ms, length, needs = 0, windows.gap_ms, "the gap plus the grace"
     elif isinstance(windows, SlidingWindows):
-        size_ms, least = windows.difference_ms, 2 * windows.difference_ms + windows.grace_ms
+        size_ms, length = windows.difference_ms, 2 * windows.difference_ms
         needs = "twice the time difference plus the grace"
     else:
-        size_ms, least = windows.size_ms, windows.size_ms + windows.grace_ms
-        needs = "the window size plus the grace"
+        size_ms, length, needs = windows.size_ms, windows.size_ms, "the window size plus the grace"
+    # A store keeps what is younger than its retention: windows of one moment need a millisecond to be kept at all.
+    least = max(length, 1) + windows.grace_ms
+    if not length:
+        needs = "1 ms plus the grace"
     session = isinstance(windows, SessionWindows)
     wanted = Session if session else Window
     description = materialized.description or wanted()

@@ -11,25 +11,31 @@ The default column family holds one row that says what the others are:
 It is written before any other row. So a database without it is one whose making was interrupted, or not ours: with no
 family but those asked for it is finished, otherwise refused. Another version and another set of stores are refused too,
 since both mean that the rows were written by a topology, or a Headwater, which this one cannot read.
+
+Damage is never passed over: RocksDB makes a database only where none lies; a write-ahead log may end in the middle of a
+write, which a killed process leaves, and is an error if it is damaged before that; a scan that ends at a damaged block
+is an error and not the end. What RocksDB reports becomes a StateError that names store and directory.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import takewhile
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 from weakref import ref
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     ColumnFamily,
     DBCompressionType,
+    DBRecoveryMode,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
@@ -39,7 +45,7 @@ from rocksdict import (
 from headwater.errors import StateError, StreamsError
 from headwater.state.backend import unknown_store
 
-__all__ = ["LAYOUT_VERSION", "RocksBackend"]
+__all__ = ["LAYOUT_VERSION", "RocksBackend", "is_made"]
 
 LAYOUT_VERSION = 1
 
@@ -51,6 +57,8 @@ _FAMILY = "store:"
 _CACHE_BYTES = 128 << 20
 _WRITE_BUFFER_BYTES = 64 << 20
 
+_REMEDY = "Restore the directory from a copy, or let the application begin anew (headwater reset)."
+
 
 @cache
 def _shared_memory() -> tuple[Cache, WriteBufferManager]:
@@ -58,7 +66,27 @@ def _shared_memory() -> tuple[Cache, WriteBufferManager]:
     return Cache(_CACHE_BYTES), WriteBufferManager(_WRITE_BUFFER_BYTES, False)
 
 
-def _options() -> Options:
+def is_made(path: Path) -> bool:
+    """Say whether a database lies at a path; StateError if only a part of one does.
+
+    RocksDB writes `CURRENT` as the last of a new database's files, and takes whatever lies without it for nothing: it
+    would make an empty database there, and delete the files of the old one.
+    """
+    if (path / "CURRENT").exists():
+        return True
+    left = [
+        name
+        for name in (sorted(entry.name for entry in path.iterdir()) if path.is_dir() else ())
+        if name.endswith((".sst", ".log")) or (name.startswith("MANIFEST-") and name != "MANIFEST-000001")
+    ]
+    if left:
+        raise StateError(
+            f"The state in {path} is damaged: there is no file CURRENT beside {', '.join(left[:3])}. {_REMEDY}"
+        )
+    return False
+
+
+def _options(*, create: bool = False) -> Options:
     blocks, write_buffers = _shared_memory()
     table = BlockBasedOptions()
     table.set_block_cache(blocks)
@@ -66,8 +94,10 @@ def _options() -> Options:
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_bloom_filter(10, False)
     options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
+    options.create_if_missing(create)
+    options.create_missing_column_families(create)
+    # Not RocksDB's own choice, which is to drop all that comes after damage and go on with older rows.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_block_based_table_factory(table)
     options.set_write_buffer_manager(write_buffers)
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES // 4)
@@ -89,7 +119,7 @@ class RocksBackend:
     """A Backend over a RocksDB database at a path, which is made if there is none.
 
     With `sync`, a write has reached the disk when it returns, and so survives a power loss; otherwise only the death of
-    the process.
+    the process. With `read_only`, one that is there is looked at, and nothing in its directory changes.
 
     >>> from tempfile import TemporaryDirectory
     >>> from headwater.state.rocks import RocksBackend
@@ -105,7 +135,9 @@ class RocksBackend:
 
     __slots__ = ("_database", "_families", "_handles", "_scans", "_writing", "path", "reads")
 
-    def __init__(self, path: str | PathLike[str], stores: Iterable[str], *, sync: bool = False) -> None:
+    def __init__(
+        self, path: str | PathLike[str], stores: Iterable[str], *, sync: bool = False, read_only: bool = False
+    ) -> None:
         self.path = Path(path)
         # How many rows of each store were asked for one by one, as opposed to scanned.
         self.reads: Counter[str] = Counter()
@@ -117,26 +149,34 @@ class RocksBackend:
         self._scans: list[ref[_Scan]] = []
         self._database: Rdict | None = None
         try:
-            self._open(names)
+            self._open(names, read_only)
         except StreamsError:
             raise
         except Exception as error:  # rocksdict raises nothing more specific
-            raise StateError(f"The state in {self.path} cannot be opened: {error}") from error
+            raise StateError(f"The state in {self.path} cannot be opened: {error}. {_REMEDY}") from error
 
-    def _open(self, names: list[str]) -> None:
+    def _open(self, names: list[str], read_only: bool) -> None:
         path, wanted = str(self.path), {_FAMILY + name for name in names}
-        if (self.path / "CURRENT").exists():
+        made = is_made(self.path)
+        if made:
             # All that there are and no others: a database which is refused must stay as it is.
             there = set(Rdict.list_cf(path, _options())) - {"default"}
+        elif read_only:
+            raise StateError(f"There is no state in {self.path}.")
         else:
             self.path.mkdir(parents=True, exist_ok=True)
             there = wanted
-        database = Rdict(path, _options(), {family: _options() for family in there})
+        access = AccessType.read_only(False) if read_only else AccessType.read_write()
+        database = Rdict(
+            path, _options(create=not made), {family: _options(create=not made) for family in there}, access
+        )
         try:
             layout = database.get(_LAYOUT)
             if layout is not None:
                 self._check(json.loads(layout), names)
-            elif there <= wanted:
+            elif read_only and there == wanted:
+                pass
+            elif there <= wanted and not read_only:
                 for family in wanted - there:
                     database.create_column_family(family, _options())
                 database[_LAYOUT] = json.dumps({"version": LAYOUT_VERSION, "stores": names}).encode()
@@ -152,7 +192,9 @@ class RocksBackend:
         self._database = database
 
     def _check(self, layout: Any, names: list[str]) -> None:
-        remedy = f"Start with the version and the topology that wrote it, or delete {self.path}."
+        remedy = (
+            "Start with the version and the topology that wrote it, or let the application begin anew (headwater reset)."
+        )
         if layout["version"] != LAYOUT_VERSION:
             raise StateError(
                 f"The state in {self.path} has layout version {layout['version']}, not {LAYOUT_VERSION}. {remedy}"
@@ -170,14 +212,20 @@ class RocksBackend:
             return StreamsError(f"The state in {self.path} is closed: nothing can be read from or written to it.")
         return unknown_store(store, self._families)
 
+    def _damaged(self, store: str, error: Exception) -> StateError:
+        return StateError(f"The store {store!r} in {self.path} cannot be read: {error}. {_REMEDY}")
+
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         family = self._families.get(store)
         if family is None:
             raise self._unusable(store)
         self.reads[store] += len(keys)
-        if len(keys) == 1:
-            return [family.get(keys[0])]
-        return cast(list[bytes | None], family.get(list(keys)))
+        try:
+            if len(keys) == 1:
+                return [family.get(keys[0])]
+            return cast(list[bytes | None], family.get(list(keys)))
+        except Exception as error:  # rocksdict raises nothing more specific
+            raise self._damaged(store, error) from error
 
     def scan(self, store: str, lo: bytes, hi: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         family = self._families.get(store)
@@ -188,9 +236,7 @@ class RocksBackend:
         bounds = ReadOptions()
         if hi is not None:
             bounds.set_iterate_upper_bound(hi)
-        rows = cast(Iterator[tuple[bytes, bytes]], family.items(reverse, None if reverse else lo, bounds))
-        # Backwards the end is checked here and not by a bound: rocksdict 0.3.29 takes the lower for the upper one.
-        scan = _Scan(takewhile(lambda row: row[0] >= lo, rows) if reverse else rows)
+        scan = _Scan(self, store, family.iter(bounds), bounds, lo, reverse)
         self._scans.append(ref(scan, self._scans.remove))
         return scan
 
@@ -211,10 +257,23 @@ class RocksBackend:
         try:
             self._database.write(writes, self._writing)
         except Exception as error:  # rocksdict raises nothing more specific
-            raise StateError(
-                f"The state in {self.path} cannot be written: {error}. Make room there, and start again: what was "
-                "committed is safe."
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: Exception) -> StateError:
+        return StateError(
+            f"The state in {self.path} cannot be written: {error}. Make room there, and start again: what was "
+            "committed is safe."
+        )
+
+    def flush(self, store: str) -> None:
+        """Have a store's rows in a file of their own, so that they do not depend on the write-ahead log."""
+        family = self._families.get(store)
+        if family is None:
+            raise self._unusable(store)
+        try:
+            family.flush()
+        except Exception as error:  # rocksdict raises nothing more specific
+            raise self._unwritable(error) from error
 
     @property
     def stores(self) -> Iterable[str]:
@@ -243,7 +302,7 @@ class RocksBackend:
         # Whatever refers to the database keeps its lock: a running iterator as well as a family's handle.
         for scan in [scan() for scan in self._scans]:
             if scan is not None:
-                scan.rows = None
+                scan.end()
         self._families.clear()
         self._handles.clear()
         self._database.close()
@@ -251,17 +310,51 @@ class RocksBackend:
 
 
 class _Scan:
-    """An iterator that can be made to let go of its database."""
+    """An iterator that can be made to let go of its database.
 
-    __slots__ = ("__weakref__", "rows")
+    It keeps what RocksDB's iterator reads for as long as it lives: rocksdict copies neither the options nor the bounds.
+    """
 
-    def __init__(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
-        self.rows: Iterator[tuple[bytes, bytes]] | None = rows
+    __slots__ = ("__weakref__", "_backend", "_bounds", "_lo", "_rows", "_step", "_store")
+
+    def __init__(
+        self, backend: RocksBackend, store: str, rows: RdictIter, bounds: ReadOptions, lo: bytes, reverse: bool
+    ) -> None:
+        self._backend, self._store = backend, store
+        self._rows: RdictIter | None = rows
+        self._bounds: ReadOptions | None = bounds
+        # Backwards the end is checked here and not by a bound: rocksdict 0.3.29 takes the lower for the upper one.
+        self._lo = lo if reverse else None
+        if reverse:
+            rows.seek_to_last()
+            self._step = rows.prev
+        else:
+            rows.seek(lo)
+            self._step = rows.next
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         return self
 
     def __next__(self) -> tuple[bytes, bytes]:
-        if self.rows is None:
+        rows = self._rows
+        if rows is None:
             raise StreamsError("The state was closed before the scan had reached its end.")
-        return next(self.rows)
+        if not rows.valid():
+            try:
+                rows.status()
+            except Exception as error:  # rocksdict raises nothing more specific
+                raise self._backend._damaged(self._store, error) from error
+            raise StopIteration
+        key: bytes = rows.key()
+        if self._lo is not None and key < self._lo:
+            raise StopIteration
+        row = key, rows.value()
+        self._step()
+        return row
+
+    def end(self) -> None:
+        """Let go of the database: whoever asks for more is refused."""
+        # In this order: the iterator reads the bounds until it is gone.
+        self._rows = None
+        del self._step
+        self._bounds = None

@@ -22,7 +22,10 @@ from headwater.state.backend import Backend
 from headwater.streams.context import Output
 from headwater.streams.stores import Store, open_store
 
-__all__ = ["NOTHING", "TASK", "Changes", "committed_store", "memory_key", "offset_rows", "pickled", "read_committed"]
+__all__ = [
+    *("NOTHING", "TASK", "Changes", "committed_memory", "committed_store", "memory_key", "offset_rows", "pickled"),
+    "read_committed",
+]
 
 TASK = "|task"
 
@@ -68,10 +71,17 @@ NOTHING = pickled({})
 def committed_store(spec: StoreSpec, backend: Backend) -> Store:
     """A store as it was committed last, apart from what its task is doing now; not to be written to."""
     store = open_store(spec, backend)
-    (memory,) = backend.get_many(TASK, [memory_key(f"store {spec.name}")])
+    memory = committed_memory(backend, f"store {spec.name}")
     if memory is not None:
-        store.remember(pickle.loads(memory)["memory"])
+        store.remember(memory["memory"])
     return store
+
+
+def committed_memory(backend: Backend, name: str) -> dict[str, Any] | None:
+    """The memory of this name that was committed, None if there is none."""
+    (data,) = backend.get_many(TASK, [memory_key(name)])
+    memory: dict[str, Any] | None = None if data is None else pickle.loads(data)
+    return memory
 
 
 def memory_key(name: str) -> bytes:

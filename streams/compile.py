@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headwater.dsl import ops
+from headwater.dsl.callables import check_ran
 from headwater.dsl.config import Config
 from headwater.dsl.records import Headers
 from headwater.dsl.topology import Node, ProcessorNode, Sink, Source, StoreSpec, Topology
@@ -265,6 +266,11 @@ class Site:
         self._faults.handle("deserialization", self.node, error, key, value, timestamp, headers)
         self.dropped += 1
 
+    def ahead(self, error: Exception, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Ask the handler about a record from too far in the future: raise, or count it as dropped and return."""
+        self._faults.handle("future", self.node, error, key, value, timestamp, headers)
+        self.dropped += 1
+
     # ---- processors --------------------------------------------------------------------------------------------
 
     def schedule(self, interval: timedelta, clock: Clock, f: Callable[[int], object]) -> Schedule:
@@ -275,7 +281,7 @@ class Site:
         """This node runs a user's processor: start it when all nodes are compiled, close it at the end."""
         self._shared.processors[self.node] = processor
         self._shared.starts.append((self.node, start))
-        self.closes(processor.close)
+        self.closes(lambda: check_ran(processor.close, processor.close()))
 
     def closes(self, close: Callable[[], object]) -> None:
         """Call a function when the task is closed."""

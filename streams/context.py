@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from headwater.dsl.callables import check, place
+from headwater.dsl.callables import check, check_ran, place
 from headwater.dsl.camel import CamelCase
 from headwater.dsl.durations import LONG_MAX, checked_ms
 from headwater.dsl.records import Headers, Record
@@ -167,7 +167,7 @@ class Schedule:
     def run(self, time: int) -> None:
         """Call the punctuator, then move on to the first multiple of the interval after this time."""
         try:
-            self._f(time)
+            check_ran(self._f, self._f(time))
         except Exception as error:
             self._fault(error, None, None, time, ())
         finally:

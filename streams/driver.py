@@ -238,7 +238,7 @@ class TopologyTestDriver(CamelCase):
         return _Running(spec, backend, self._start)
 
     def _start(self, spec: TaskSpec, backend: Backend) -> Task:
-        return Task(spec, backend, self._partitions_of, self._global_stores(), now=self.now)
+        return Task(spec, backend, self._partitions_of, self._global_stores(), now=self.now, clock=lambda: self.now)
 
     def _global_stores(self) -> dict[str, Store]:
         return self._global.task.stores if self._global is not None else {}

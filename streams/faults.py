@@ -28,9 +28,14 @@ from headwater.streams.context import TaskContext
 
 __all__ = ["Faults", "RecordFailed", "function_of"]
 
-Kind = Literal["deserialization", "processing", "production"]
+Kind = Literal["deserialization", "processing", "production", "future"]
 
-_VERBS = {"deserialization": "could not read", "processing": "failed on", "production": "could not write a result of"}
+_VERBS: dict[Kind, str] = {
+    "deserialization": "could not read",
+    "processing": "failed on",
+    "production": "could not write a result of",
+    "future": "does not take",
+}
 
 
 class RecordFailed(StreamsError):
@@ -45,6 +50,7 @@ class Faults:
             "deserialization": config.on_deserialization_error,
             "processing": config.on_processing_error,
             "production": config.on_production_error,
+            "future": config.on_future or config.on_deserialization_error,
         }
         self._dead_letters = config.dead_letters
         self._context = context
@@ -68,13 +74,14 @@ class Faults:
             function, context.task_id,
         )  # fmt: skip
         handler = self._handlers[kind]
+        setting = "on_future" if kind == "future" else f"on_{kind}_error"
         response: object = handler
         if callable(handler):
             try:
                 response = handler(told)
             except Exception as raised:
                 raise RecordFailed(
-                    f"the handler on_{kind}_error ({place(handler)}) raised {_text(raised)} when it was asked about "
+                    f"the handler {setting} ({place(handler)}) raised {_text(raised)} when it was asked about "
                     f"{_text(error)} in {_where(told)}"
                 ) from raised
         if response == "skip":
@@ -83,7 +90,7 @@ class Faults:
             self.send(self._dead_letters, _headers(told))
             return
         if response == "fail":
-            remedy = f'correct the input or the function, or set on_{kind}_error to "skip" or "dead-letter"'
+            remedy = f'correct the input or the function, or set {setting} to "skip" or "dead-letter"'
         elif response == "dead-letter":
             remedy = 'the handler answered "dead-letter": give Config a topic, dead_letters="…"'
         else:

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headwater.dsl.config import Config
+from headwater.dsl.config import Config, optimizations
 from headwater.dsl.topology import Sink, Source, Topology
 from headwater.errors import TopologyError
 from headwater.streams.task import TaskSpec
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "check_optimizations", "plan"]
 
 
 @dataclass(frozen=True)
@@ -24,23 +24,44 @@ class Plan:
     partitions: Mapping[str, int]
 
 
+def check_optimizations(topology: Topology, config: Config) -> None:
+    """Refuse a topology that was not built with the optimisations that the settings ask for."""
+    wanted, built = optimizations(config.optimize), topology.optimizations
+    if wanted and built is not None and wanted != built:
+        raise TopologyError(
+            [
+                f"Config(optimize={_spelled(wanted)}), but the topology was built with optimize={_spelled(built)}: "
+                f"write builder.build(optimize={_spelled(wanted)}), or leave optimize out of Config (they change the "
+                "names of internal topics, so that state and offsets of one are not those of the other)"
+            ]
+        )
+
+
+def _spelled(names: frozenset[str]) -> str:
+    if names == optimizations(True):
+        return "True"
+    return f"{{{', '.join(repr(name) for name in sorted(names))}}}" if names else "False"
+
+
 def plan(topology: Topology, config: Config, partitions_of: Callable[[str], int], *, as_one: bool = False) -> Plan:
     """The tasks of a topology whose external topics (or the topics of a pattern) have these numbers of partitions.
 
     With `as_one` all sub-topologies are one task and every topic has one partition, as in Kafka Streams' test driver.
     """
+    check_optimizations(topology, config)
     groups = topology.groups()
-    kept = [name for group in groups if topology.is_global(group) for name in group]
-    global_task = TaskSpec(topology, config, tuple(kept), "global", 0, True) if kept else None
+    global_nodes = [name for group in groups if topology.is_global(group) for name in group]
+    global_task = TaskSpec(topology, config, tuple(global_nodes), "global", 0, True) if global_nodes else None
     if as_one:
-        nodes = tuple(name for name in topology.nodes if name not in kept)
+        nodes = tuple(name for name in topology.nodes if name not in global_nodes)
         return Plan((TaskSpec(topology, config, nodes, "0_0", 0),) if nodes else (), global_task, {})
     counts = _count_partitions(topology, groups, partitions_of)
     tasks = []
     for number, group in enumerate(groups):
         if not topology.is_global(group):
             most = max(counts[topic] for topic in _read_by(topology, group))
-            tasks += [TaskSpec(topology, config, tuple(group), f"{number}_{i}", i) for i in range(most)]
+            kept = topology.numbers.get(number, number)
+            tasks += [TaskSpec(topology, config, tuple(group), f"{kept}_{i}", i) for i in range(most)]
     real = {f"{config.app_id}-{t}" if t in topology.internal_topics else t: count for t, count in counts.items()}
     return Plan(tuple(tasks), global_task, real)
 

@@ -119,8 +119,14 @@ class RecordQueue:
 
     @property
     def next_offset(self) -> int | None:
-        """Where reading must go on after a commit: what was passed over on the way to the head is done with."""
-        return self.position if self.head is None else self.head.raw[4]
+        """Where reading must go on after a commit: what was passed over on the way to the head is done with.
+
+        So is a bad head: whoever read it again would count it, and send its dead letter, twice.
+        """
+        head = self.head
+        if head is None:
+            return self.position
+        return head.raw[4] + 1 if head.bad else head.raw[4]
 
     def extend(self, records: Iterable[RawRecord]) -> None:
         """Add records at the end."""

@@ -28,7 +28,7 @@ from headwater.streams.run import INTERRUPTED_RESET, state_directory
 from headwater.streams.sockets import SOCKETS
 from headwater.streams.task import TaskSpec
 
-__all__ = ["Reset", "Target", "checked_inputs", "marked", "open_reset"]
+__all__ = ["Reset", "Target", "all_tasks", "checked_inputs", "marked", "open_reset", "resetting"]
 
 # Where inputs are to be read from; None: where their sources say.
 Target: TypeAlias = Literal["earliest", "latest"] | int | datetime | None
@@ -74,16 +74,22 @@ def open_reset(
 
         yield planned_reset(topology, config, broker, target, topics)
         return
-    with open_log(broker, create=False) as log:
-        group = Group(log, config.app_id)
-        # Before joining, which would have live workers give tasks up; and after, since one may have started.
+    with open_log(broker, create=False) as log, resetting(log, config.app_id) as group:
+        yield _planned(topology, config, broker, log, group, target, topics)
+
+
+@contextmanager
+def resetting(log: Log, app_id: str) -> Iterator[Group]:
+    """While in it, no worker of an application can start; refused if one is alive."""
+    group = Group(log, app_id)
+    # Before joining, which would have live workers give tasks up; and after, since one may have started.
+    _refuse_if_alive(group)
+    group.join(member_name(), RESETTING)
+    try:
         _refuse_if_alive(group)
-        group.join(member_name(), RESETTING)
-        try:
-            _refuse_if_alive(group)
-            yield _planned(topology, config, broker, log, group, target, topics)
-        finally:
-            group.close()
+        yield group
+    finally:
+        group.close()
 
 
 def _refuse_if_alive(group: Group) -> None:
@@ -170,6 +176,17 @@ def _by_task(
     """The offsets that each task begins at."""
     if not starts:
         return []
+    found = []
+    for spec in all_tasks(topology, config, there):
+        read = _inputs(topology, there, spec.nodes)
+        own = {place: at for place, at in starts.items() if place[1] == spec.partition and place[0] in read}
+        if own:
+            found.append((spec, own))
+    return found
+
+
+def all_tasks(topology: Topology, config: Config, there: dict[str, int]) -> tuple[TaskSpec, ...]:
+    """The tasks of an application over the topics that exist."""
 
     def partitions_of(topic: str) -> int:
         if topic in there:
@@ -185,10 +202,4 @@ def _by_task(
             raise StreamsError(f"The topic {topic!r} does not exist: create it (headwater topics create {topic}).")
         return max(matching)
 
-    found = []
-    for spec in plan(topology, config, partitions_of).tasks:
-        read = _inputs(topology, there, spec.nodes)
-        own = {place: at for place, at in starts.items() if place[1] == spec.partition and place[0] in read}
-        if own:
-            found.append((spec, own))
-    return found
+    return tuple(plan(topology, config, partitions_of).tasks)

@@ -18,6 +18,7 @@ from headwater.errors import StreamsError
 from headwater.streams.app import App, State
 from headwater.streams.broker import DEFAULT_BROKER, is_kafka, log_directory, open_log
 from headwater.streams.log_connection import LogConnection, member_name
+from headwater.streams.plan import check_optimizations
 from headwater.streams.sockets import SOCKETS, serving
 from headwater.streams.worker import READ, Clock, Worker
 
@@ -61,6 +62,7 @@ def open_app(
     A task processes `at_once` records before the worker looks at the clock again; `at` is called at the named points of
     a commit on the embedded log.
     """
+    check_optimizations(topology, config)
     directory = state_directory(config, broker).absolute()
     described = topology.describe()
     # Where this worker answers over HTTP, and what it knows of the others.

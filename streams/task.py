@@ -5,6 +5,7 @@ back end, and knows nothing of who feeds it or where its changes go.
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +29,17 @@ from headwater.state.backend import Backend
 from headwater.streams import operators
 from headwater.streams.attributes import Attributes
 from headwater.streams.changes import NOTHING, TASK, Changes, memory_key, pickled, read_committed
+from headwater.streams.clocks import FIRST_DATE_MS, HOUR_MS, date_of, duration_of, system_clock
 from headwater.streams.compile import Shared, compile_nodes
 from headwater.streams.context import Output, TaskContext
 from headwater.streams.faults import RecordFailed
-from headwater.streams.queues import Head, PartitionGroup, RawRecord, RecordQueue
+from headwater.streams.queues import UNKNOWN, Head, PartitionGroup, RawRecord, RecordQueue
+from headwater.streams.set_back import LEAPT, SET_BACK, is_pending, set_back
 from headwater.streams.stores import Store, backend_stores, open_store
 
 __all__ = ["Task", "TaskSpec"]
+
+log = logging.getLogger("headwater")
 
 assert operators.__all__  # imported for its rules
 
@@ -104,7 +109,8 @@ class Task:
     """Some nodes of a topology on one partition, over a back end that it reads and the caller writes.
 
     `partitions_of` tells how many partitions a topic has, `largest` how many bytes a record for it may have, if there
-    is a bound; `globals` are the stores of the global task. Over a back end with an earlier task's committed changes it
+    is a bound; `globals` are the stores of the global task. `clock` is asked how far a timestamp is in the future, and
+    `warn` is told when stream time leaps there. Over a back end with an earlier task's committed changes it
     goes on exactly where that was: feed it from `offsets` on.
     """
 
@@ -117,8 +123,14 @@ class Task:
         *,
         now: int = 0,
         largest: Callable[[str], int | None] = lambda topic: None,
+        clock: Callable[[], int] = system_clock,
+        warn: Callable[[str], object] = log.warning,
     ) -> None:
         self.spec = spec
+        # How many records the steps were given; one that could not be read, or had no timestamp, was only dropped.
+        self.processed = 0
+        self._clock = clock
+        self._warn = warn
         self._failure: BaseException | None = None
         self._closed = False
         specs = spec.stores()
@@ -126,6 +138,10 @@ class Task:
         context = self._context = TaskContext(spec.task_id, now)
         self.offsets, remembered = read_committed(backend)
         self._written: dict[str, bytes] = {name: pickled(memory) for name, memory in remembered.items()}
+        if is_pending(remembered):
+            # Not written yet: the first commit does, all of it at once.
+            remembered = set_back(remembered)
+        self._set_back = {name: remembered[name] for name in (SET_BACK, LEAPT) if name in remembered}
         topology = spec.topology
         shared = self._shared = Shared(
             topology,
@@ -156,6 +172,8 @@ class Task:
         self._remember(remembered)
         self._start()
         self._remember_processors(remembered)
+        # Stream time up to here is no leap: an hour beyond the wall clock when last looked at, or beyond the last leap.
+        self._far = context.stream_time + HOUR_MS if self._ahead() > HOUR_MS else UNKNOWN
 
     # ---- set-up and memory -------------------------------------------------------------------------------------
 
@@ -204,6 +222,7 @@ class Task:
         waits = {"deadlines": dict(self._inputs.deadlines)} if self._inputs.deadlines else {}
         memories["times"] = {"stream": self._context.stream_time, "partitions": times, **waits}
         memories["punctuators"] = shared.punctuations.memory()
+        memories |= self._set_back
         for node, attributes in self._attributes.items():
             memories[f"processor {node}"] = attributes.memory()
         return memories
@@ -271,6 +290,7 @@ class Task:
         extract = source.timestamp or _fail_on_invalid
         # Kafka Streams' global task asks no timestamp extractor.
         stamped = not self.spec.is_global
+        limit = self._limit_of(source)
 
         def stamp(queue: RecordQueue, raw: RawRecord) -> Head | None:
             key_bytes, value_bytes, timestamp, headers, offset = raw
@@ -289,9 +309,19 @@ class Task:
                 if timestamp < 0:
                     site.drop()
                     return None
+                if limit is not None and timestamp > self._clock() + limit:
+                    site.ahead(_too_far(timestamp, self._clock(), limit), key, value, timestamp, headers)
+                    return None
             return Head(timestamp, raw, key, value)
 
         return stamp
+
+    def _limit_of(self, source: Source) -> int | None:
+        """How far ahead of the clock records of a source may be; those of internal topics have been looked at before,
+        by another machine's clock maybe."""
+        internal = self.spec.topology.internal_topics
+        checked = not self.spec.is_global and not any(topic in internal for topic in source.topics)
+        return self.spec.config.max_future_ms if checked else None
 
     def open_input(self, topic: str, partition: int) -> None:
         """Know of an input before its first record, so that others may have to wait for it."""
@@ -364,7 +394,8 @@ class Task:
     def process(self, limit: int, now: int) -> int:
         """Process up to `limit` records, each with the stream-time punctuators it makes due; return how many it was.
 
-        Fewer come back when no more are ready, or when a commit is wanted.
+        Fewer come back when no more are ready, or when a commit is wanted. A step over bad records at an input's end
+        is one of them; how many records were processed is in `processed`.
         """
         self._check()
         context, inputs = self._context, self._inputs
@@ -403,9 +434,12 @@ class Task:
         queue, head = self._inputs.poll()
         if head.bad:
             return
+        self.processed += 1
         time, raw = head.time, head.raw
         if time > context.stream_time:
             context.stream_time = time
+            if time > self._far:
+                self._look_ahead(queue, raw[4])
         context.topic, context.partition, context.offset = queue.topic, queue.partition, raw[4]
         context.timestamp, context.record = time, raw
         self._steps[queue.source.name](head.key, head.value, time, raw[3])
@@ -421,7 +455,10 @@ class Task:
             return 1
         raws = [fifo.popleft() for _ in range(min(limit, len(fifo)))]
         source = queue.source
+        bound = self._limit_of(source)
         try:
+            if bound is not None and max((raw[2] for raw in raws), default=0) > self._clock() + bound:
+                raise _too_far(max(raw[2] for raw in raws), self._clock(), bound)
             keys = _decoded(source.key, [raw[0] for raw in raws])
             values = _decoded(source.value, [raw[1] for raw in raws])
         except Exception:
@@ -434,6 +471,7 @@ class Task:
             return done
         # The last one only becomes the head: what follows it must be looked at before it is processed.
         fifo.appendleft(raws.pop())
+        self.processed += len(raws) + 1
         self._run(queue, [head.raw, *raws], [head.key, *keys[:-1]], [head.value, *values[:-1]])
         queue.position = (raws[-1] if raws else head.raw)[4] + 1
         queue.head = None
@@ -446,13 +484,15 @@ class Task:
         scheduled = punctuations.by_stream_time if self._has_processors else ()
         checked = not self.spec.is_global
         context.topic, context.partition = queue.topic, queue.partition
-        stream_time, partition_time = context.stream_time, queue.partition_time
+        stream_time, partition_time, far = context.stream_time, queue.partition_time, self._far
         for raw, key, value in zip(raws, keys, values, strict=True):
             _, _, time, headers, offset = raw
             if time > partition_time:
                 partition_time = time
                 if time > stream_time:
                     context.stream_time = stream_time = time
+                    if time > far:
+                        far = self._look_ahead(queue, offset)
             elif time < 0 and checked:
                 context.go((queue.topic, queue.partition, offset, time, raw))
                 record = SourceRecord(key, value, time, headers, queue.topic, queue.partition, offset)
@@ -462,6 +502,33 @@ class Task:
             if scheduled and scheduled[0].time <= stream_time:
                 punctuations.fire("stream-time", stream_time)
         queue.partition_time = partition_time
+
+    def _ahead(self) -> int:
+        """How far stream time is beyond the wall clock."""
+        now = self._clock()
+        return self._context.stream_time - (now if now >= FIRST_DATE_MS else system_clock())
+
+    def _look_ahead(self, queue: RecordQueue, offset: int) -> int:
+        """Warn if stream time has leapt beyond the wall clock, once for each leap; return how far it may go now."""
+        stream_time, ahead = self._context.stream_time, self._ahead()
+        self._far = (stream_time if ahead > HOUR_MS else stream_time - ahead) + HOUR_MS
+        if ahead > HOUR_MS and not self.spec.is_global:
+            self._warn(
+                f"task {self.spec.task_id}: stream time leaps to {date_of(stream_time)}, {duration_of(ahead)} beyond "
+                f"the wall clock, with {queue.topic}-{queue.partition}@{offset}: records before it count as late from "
+                "now on, also after a restart. Refuse such records with Config(max_future=…), and set stream time back "
+                "with headwater reset --stream-time"
+            )
+        return self._far
+
+    def warn_if_ahead(self) -> None:
+        """Warn if the task goes on with a stream time far beyond the wall clock, which it was given before."""
+        ahead = self._ahead()
+        if ahead > HOUR_MS and not self.spec.is_global:
+            self._warn(
+                f"task {self.spec.task_id}: stream time is at {date_of(self.stream_time)}, {duration_of(ahead)} beyond "
+                "the wall clock: records before it count as late. Set it back with headwater reset --stream-time"
+            )
 
     def take_outputs(self) -> list[Output]:
         """Take what has been sent since the last commit, before the next one would."""
@@ -575,6 +642,13 @@ class Task:
             raise StreamsError(f"task {self.spec.task_id} has failed before: make a new one") from self._failure
         if self._closed:
             raise StreamsError(f"task {self.spec.task_id} is closed")
+
+
+def _too_far(timestamp: int, now: int, limit: int) -> StreamsError:
+    return StreamsError(
+        f"its timestamp {date_of(timestamp)} is {duration_of(timestamp - now)} beyond the wall clock, and max_future "
+        f"allows {duration_of(limit)}"
+    )
 
 
 _WINDOWED = (ops.TimeWindowAggregate, ops.SlidingWindowAggregate, ops.SessionAggregate)

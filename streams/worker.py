@@ -21,6 +21,7 @@ from headwater.errors import StreamsError, TopologyError
 from headwater.state.memory import MemoryBackend
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import Changes
+from headwater.streams.clocks import system_clock
 from headwater.streams.connection import Connection, Place, Standby, TaskCommit, Undone
 from headwater.streams.context import Output
 from headwater.streams.metrics import Meter
@@ -59,7 +60,7 @@ class SystemClock:
     """The machine's own time."""
 
     def now(self) -> int:
-        return time.time_ns() // 1_000_000
+        return system_clock()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -79,8 +80,7 @@ class RunningTask:
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     slice: int = FIRST_SLICE  # how many records are processed at once
     touched: bool = False  # something has happened since the last commit
-    # What is counted: records processed, and by input read; rows by store, and results by topic; commits.
-    processed: int = 0
+    # What is counted: records by input read; rows by store, and results by topic; commits.
     read: Counter[tuple[str, int]] = field(default_factory=Counter)
     stored: Counter[str] = field(default_factory=Counter)
     written: Counter[str] = field(default_factory=Counter)
@@ -88,6 +88,11 @@ class RunningTask:
     committed_at: int = 0
     rate: Meter = field(default_factory=Meter)
     latency: Meter = field(default_factory=Meter)
+
+    @property
+    def processed(self) -> int:
+        """How many records its steps were given."""
+        return self.task.processed
 
     def count(self, changes: Changes, now: int) -> None:
         """Count what has just been committed."""
@@ -239,7 +244,9 @@ class Worker:
                 self._global_stores(),
                 now=self.clock.now(),
                 largest=self._connection.largest,
+                clock=self.clock.now,
             )
+            task.warn_if_ahead()
             running = RunningTask(
                 spec, task, backend, slice=min(FIRST_SLICE, self._at_once), committed_at=self.clock.now()
             )
@@ -341,14 +348,14 @@ class Worker:
         wants_commit = False
         for running in self.tasks.values():
             busy = self._read(running) or busy
+            before = running.processed
             done = self._process(running, now)
             if running.task.punctuate(now) or done:
                 running.touched = True
                 if not self.config.exactly_once:
                     self._send(running)
             if done:
-                running.processed += done
-                running.rate.mark(now, done)
+                running.rate.mark(now, running.processed - before)
             busy = busy or done > 0
             wants_commit = wants_commit or running.task.wants_commit
         if wants_commit or not 0 <= now - self._committed_at < self.config.commit_interval_ms:

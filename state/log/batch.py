@@ -6,7 +6,7 @@ All numbers are little-endian; times are milliseconds since 1970.
 | at | bytes | what | broken |
 |---|---|---|---|
 | 0 | 4 | `HWLB` | bad header |
-| 4 | 1 | format version, 1 | with a good header checksum NewerFormat, otherwise a bad header |
+| 4 | 1 | format version: 1; 2 of several producers | with a good header checksum NewerFormat, else a bad header |
 | 5 | 1 | codec of the body: 0 none, 1 lz4 block, 2 zstd | bad header |
 | 6 | 2 | length of the producer's name | bad header |
 | 8 | 4 | length of the body as stored | bad header: a flipped length is never believed |
@@ -17,10 +17,10 @@ All numbers are little-endian; times are milliseconds since 1970.
 | 40 | 8 | highest timestamp | bad header |
 | 48 | 4 | number of records | bad header |
 | 52 | 4 | CRC-32 of the producer's name and of the body as stored | bad header |
-| 56 | 8 | the producer's sequence number; -1 without a producer | bad header |
+| 56 | 8 | the producer's sequence number; -1 without a producer, -2 with several | bad header |
 | 64 | 8 | time from which tombstones may go; 0 before the first compaction | bad header |
 | 72 | 4 | CRC-32 of bytes 0 to 72 | bad header |
-| 76 | … | producer's name, UTF-8 | bad body |
+| 76 | … | producer's name, UTF-8; with several a line of sequence number, space and name for each | bad body |
 | … | … | body: msgpack `[keys, values, timestamps, headers, offsets]`, one array each | bad body |
 
 Headers are nil if no record has any, offsets are nil if they run from the first to the last without a gap. Arrays
@@ -34,7 +34,7 @@ follows a bad header cannot be found again, for its length is not known.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from zlib import crc32
 
@@ -49,6 +49,7 @@ __all__ = [
     "CODECS",
     "FORMAT_VERSION",
     "HEADER_BYTES",
+    "SEVERAL",
     "BadBatch",
     "Batch",
     "Body",
@@ -58,7 +59,9 @@ __all__ = [
     "decode",
     "encode_body",
     "frame",
+    "listed",
     "parse",
+    "sequences",
 ]
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -67,7 +70,11 @@ NewRecord = tuple[bytes | None, bytes | None, int, Headers]
 Record = tuple[bytes | None, bytes | None, int, Headers, int]
 """key, value, timestamp, headers, offset."""
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# A batch of several producers has a version of its own: an older Headwater would not tell their repeats.
+_OF_ONE, _OF_SEVERAL = 1, 2
+# What stands in place of the sequence number where several producers have one each.
+SEVERAL = -2
 CODECS = ("none", "lz4", "zstd")
 
 _MAGIC = b"HWLB"
@@ -212,7 +219,7 @@ def frame(body: Body, base: int, last: int, producer: str = "", sequence: int = 
     data, name = body.data, producer.encode()
     head = _FIELDS.pack(
         _MAGIC,
-        FORMAT_VERSION,
+        _OF_SEVERAL if sequence == SEVERAL else _OF_ONE,
         body.codec,
         len(name),
         len(data),
@@ -229,6 +236,27 @@ def frame(body: Body, base: int, last: int, producer: str = "", sequence: int = 
     return b"".join((head, _CRC.pack(crc32(head)), name, data))
 
 
+def listed(producers: Mapping[str, int]) -> str:
+    """The sequence numbers of several producers, in place of a producer's name.
+
+    >>> listed({"app/0_0": 7, "app/0_1": 12})
+    '7 app/0_0\\n12 app/0_1'
+    >>> sequences(listed({"app/0_0": 7, "app/0_1": 12}), SEVERAL)
+    {'app/0_0': 7, 'app/0_1': 12}
+    """
+    return "\n".join(f"{sequence} {name}" for name, sequence in producers.items())
+
+
+def sequences(producer: str, sequence: int) -> dict[str, int]:
+    """The sequence number of each producer that a batch has records of."""
+    if sequence != SEVERAL:
+        return {producer: sequence} if producer else {}
+    try:
+        return {name: int(number) for number, name in (line.split(" ", 1) for line in producer.split("\n"))}
+    except ValueError as error:
+        raise BadBatch(f"the list of producers cannot be read: {error}") from error
+
+
 def parse(data: memoryview, at: int) -> Batch | int:
     """Return the whole batch at the place, or how many bytes from it on are needed, if there are fewer."""
     there = len(data) - at
@@ -240,7 +268,7 @@ def parse(data: memoryview, at: int) -> Batch | int:
         raise BadBatch("no batch begins here")
     if crc32(data[at : at + _FIELDS.size]) != head_crc:
         raise BadBatch("the header's checksum is wrong")
-    if version != FORMAT_VERSION:
+    if version not in (_OF_ONE, _OF_SEVERAL):
         raise NewerFormat(
             f"The log has a batch of format version {version}; this Headwater reads up to {FORMAT_VERSION}. "
             "Install the version that wrote it, or a newer one."

@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from headwater.errors import StreamsError
-from headwater.state.log.batch import CODECS, BadBatch
+from headwater.state.log.batch import CODECS, SEVERAL, BadBatch, Batch, sequences
 from headwater.state.log.chain import Chain, Gone
 from headwater.state.log.index import Index
 from headwater.state.log.segment import Segment, scan
@@ -30,6 +30,7 @@ class BatchInfo(msgspec.Struct, frozen=True):
     max_timestamp: int
     compression: str
     producer: str | None
+    """Of several, each with its sequence number."""
     sequence: int | None
     horizon: int | None
     """From when on tombstones may go; None before the first compaction."""
@@ -67,12 +68,18 @@ def dump(chain: Chain) -> Iterator[BatchInfo]:
                         min_timestamp=batch.min_timestamp,
                         max_timestamp=batch.max_timestamp,
                         compression=CODECS[batch.codec],
-                        producer=batch.producer or None,
-                        sequence=batch.sequence if batch.producer else None,
+                        producer=_producer(batch),
+                        sequence=batch.sequence if batch.producer and batch.sequence != SEVERAL else None,
                         horizon=batch.horizon or None,
                     )
         finally:
             chain.files.close(fd)
+
+
+def _producer(batch: Batch) -> str | None:
+    if batch.sequence != SEVERAL:
+        return batch.producer or None
+    return ", ".join(f"{name} #{number}" for name, number in sequences(batch.producer, batch.sequence).items())
 
 
 def verify(chain: Chain) -> list[str]:

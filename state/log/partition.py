@@ -1,14 +1,24 @@
 """A partition: an append-only run of records, each with its offset. It owns appending and reading; the files, and how
 processes share them, are the chain's, the bytes the batch's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from headwater.errors import StreamsError
 from headwater.state.log import compaction, inspection
-from headwater.state.log.batch import HEADER_BYTES, Body, NewRecord, Record, encode_body, frame
+from headwater.state.log.batch import (
+    HEADER_BYTES,
+    SEVERAL,
+    Body,
+    NewRecord,
+    Record,
+    encode_body,
+    frame,
+    listed,
+    sequences,
+)
 from headwater.state.log.chain import Chain, Gone
 from headwater.state.log.errors import CorruptLog, OutOfRange, storage_error
 from headwater.state.log.files import REAL_FILES, Files
@@ -17,6 +27,9 @@ from headwater.state.log.segment import Segment, Tail
 from headwater.state.log.topics import TopicInfo
 
 __all__ = ["Partition"]
+
+# How many bytes the names and sequence numbers of a batch's producers may have.
+MOST_NAMES = 0xFFFF
 
 
 class Partition:
@@ -79,6 +92,25 @@ class Partition:
             producer, sequence = "", -1
         elif not producer or sequence is None or sequence < 0:
             raise StreamsError("A producer needs a name and a sequence number of 0 or more, or neither.")
+        return self._append_once(records, producer, sequence, sync)
+
+    def append_merged(self, records: Sequence[NewRecord], producers: Mapping[str, int]) -> tuple[int, int] | None:
+        """Append records of several producers as one batch, with the sequence number of each.
+
+        None, and nothing is appended, if the log has a number of one of them already, or if the producers are too many
+        for one batch: append each one's on their own.
+        """
+        if len(producers) == 1:
+            ((producer, sequence),) = producers.items()
+            return self.append(records, producer=producer, sequence=sequence)
+        names = listed(producers)
+        if len(names.encode()) > MOST_NAMES:
+            return None
+        return self._append_once(records, names, SEVERAL, False)
+
+    def _append_once(
+        self, records: Sequence[NewRecord], producer: str, sequence: int, sync: bool
+    ) -> tuple[int, int] | None:
         chain = self._chain
         body = encode_body(records, chain.config.compression)
         with chain.mutex:
@@ -87,7 +119,7 @@ class Partition:
             try:
                 chain.files.lock(chain.lock_fd)
                 tail = chain.catch_up()
-                if producer and sequence <= tail.producers.get(producer, -1):
+                if producer and _has(tail.producers, producer, sequence):
                     offsets = None
                 else:
                     offsets = self._append(tail, body, producer, sequence)
@@ -311,3 +343,10 @@ class Partition:
     def retire(self) -> None:
         """Keep the append lock until closed, and make everyone look whether the partition is still there."""
         self._chain.retire()
+
+
+def _has(known: Mapping[str, int], producer: str, sequence: int) -> bool:
+    """Whether a batch's sequence number, or one of several, is not higher than its producer's last one."""
+    if sequence != SEVERAL:
+        return sequence <= known.get(producer, -1)
+    return any(number <= known.get(name, -1) for name, number in sequences(producer, sequence).items())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.state.log.batch import HEADER_BYTES, BadBatch, Batch, parse
+from headwater.state.log.batch import HEADER_BYTES, SEVERAL, BadBatch, Batch, parse, sequences
 from headwater.state.log.files import Files
 from headwater.state.log.index import Index
 
@@ -92,7 +92,9 @@ class Tail:
             self.first_timestamp = self.max_timestamp = max_timestamp
         elif max_timestamp > highest:
             self.max_timestamp = max_timestamp
-        if producer:
+        if sequence == SEVERAL:
+            self.producers.update(sequences(producer, sequence))
+        elif producer:
             self.producers[producer] = sequence
         self.end = last + 1
         self.position = position + size

@@ -97,7 +97,8 @@ def _print_batch(args: argparse.Namespace, partition: "Partition", batch: "Batch
         print_json(fields)
         return
     times = [time_text(batch.min_timestamp), time_text(batch.max_timestamp)]
-    producer = "" if batch.producer is None else f"  by {batch.producer} #{batch.sequence}"
+    number = "" if batch.sequence is None else f" #{batch.sequence}"
+    producer = "" if batch.producer is None else f"  by {batch.producer}{number}"
     print(
         f"  {batch.base}..{batch.last}  {batch.count} record{'' if batch.count == 1 else 's'}  "
         f"{batch.size} bytes ({batch.compression}, {batch.raw_size} raw)  {times[0]} .. {times[1]}"

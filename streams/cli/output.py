@@ -4,7 +4,8 @@ results go to standard output, everything else to standard error."""
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+
+from headwater.streams.clocks import date_of
 
 __all__ = ["duration_text", "print_json", "print_table", "progress", "size_text", "time_text"]
 
@@ -74,11 +75,7 @@ def time_text(milliseconds: int | None) -> str | None:
     """
     if milliseconds is None:
         return None
-    try:
-        whole, rest = divmod(milliseconds, 1000)
-        return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
-    except (ValueError, OverflowError, OSError):
-        return str(milliseconds)
+    return date_of(milliseconds)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import StreamsError
 from headwater.streams.cli.options import add_broker, add_command, add_json, add_on, broker, count, moment
-from headwater.streams.cli.output import print_json, print_table
+from headwater.streams.cli.output import print_json, print_table, time_text
 from headwater.streams.cli.run import add_application, application
+from headwater.streams.clocks import system_clock
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
     from headwater.streams.cli.options import Commands
     from headwater.streams.reset import Reset
     from headwater.streams.spark.reset import SparkReset
+    from headwater.streams.stream_time import StreamTimes
 
 __all__ = ["add"]
+
+# What is given for the option without a time.
+_BY_ITSELF = -1
 
 
 def add(commands: "Commands") -> None:
@@ -35,9 +40,10 @@ headwater reset revenue.py                      # from where its sources say, th
 headwater reset revenue.py --to-time 2h --yes   # only the records of the last two hours
 headwater reset revenue.py --to-latest --topic orders
 headwater reset revenue.py --on spark           # its query's checkpoint
+headwater reset revenue.py --stream-time        # after a record from the future: state stays, new records count again
 """,
         "Deletes its state, its internal topics and its offsets; its input and output topics stay as they are. Refused "
-        "while\na worker is alive.",
+        "while\na worker is alive. With --stream-time it deletes nothing.",
     )
     add_application(parser)
     target = parser.add_mutually_exclusive_group()
@@ -55,6 +61,15 @@ headwater reset revenue.py --on spark           # its query's checkpoint
         metavar="TOPIC",
         help="--to-… means only this input; may be repeated (default: all)",
     )
+    target.add_argument(
+        "--stream-time",
+        type=_stream_time,
+        nargs="?",
+        const=_BY_ITSELF,
+        metavar="TIME",
+        help="keep state and offsets, and only set stream time back: to TIME, or if none is given to now, or to the "
+        "oldest record that waits",
+    )
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only show what would be done")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_broker(parser)
@@ -65,6 +80,8 @@ headwater reset revenue.py --on spark           # its query's checkpoint
 
 def _reset(args: argparse.Namespace) -> int:
     topology, config = application(args)
+    if args.stream_time is not None:
+        return _reset_stream_time(args, topology, config)
     with _opened(args, topology, config) as reset:
         if not args.json:
             _show(config.app_id, reset)
@@ -92,6 +109,61 @@ def _reset(args: argparse.Namespace) -> int:
                 }
             )
     return 0
+
+
+def _stream_time(text: str) -> int:
+    return system_clock() if text == "now" else int(moment(text).timestamp() * 1000)
+
+
+def _reset_stream_time(args: argparse.Namespace, topology: "Topology", config: "Config") -> int:
+    if args.topics:
+        raise StreamsError("--topic says where --to-… apply: stream time is set back for the whole application.")
+    to = None if args.stream_time == _BY_ITSELF else args.stream_time
+    with _opened_stream_times(args, topology, config, to) as times:
+        if not args.json:
+            after = {where: min(time, times.to) for where, time in times.before.items()}
+            print_table(
+                ["of", "stream time", "after"],
+                [[where, _moment_text(time), _moment_text(after[where])] for where, time in times.before.items()],
+            )
+            print(f"No stream time stays above {time_text(times.to)}. State and offsets stay, what has expired is gone")
+        if args.dry_run:
+            if not args.json:
+                print("(nothing was changed: --dry-run)")
+        elif args.yes or args.json or _sure("changes stream time"):
+            times.run()
+            if not args.json:
+                print(f"{config.app_id} will go on from there when it is started.")
+        else:
+            print("Nothing was changed.", file=sys.stderr)
+            return 1
+        if args.json:
+            print_json(
+                {"app-id": config.app_id, "to": times.to, "stream-times": times.before, "done": not args.dry_run}
+            )
+    return 0
+
+
+def _moment_text(time: int) -> str | None:
+    return None if time < 0 else time_text(time)
+
+
+def _opened_stream_times(
+    args: argparse.Namespace, topology: "Topology", config: "Config", to: int | None
+) -> "AbstractContextManager[StreamTimes]":
+    if args.on == "spark":
+        from headwater.streams.spark.reset import open_spark_stream_time
+
+        if to is None:
+            raise StreamsError(
+                "On Spark --stream-time needs a TIME: that of the oldest record that waits, or `now` if none waits."
+            )
+        return open_spark_stream_time(topology, config, broker(args), args.checkpoint, to)
+    from headwater.streams.stream_time import open_stream_times
+
+    if args.checkpoint is not None:
+        raise StreamsError("--checkpoint: only with --on spark.")
+    return open_stream_times(topology, config, broker(args), to)
 
 
 def _opened(
@@ -142,8 +214,8 @@ def _show(app_id: str, reset: "Reset | SparkReset") -> None:
         )
 
 
-def _sure() -> bool:
+def _sure(what: str = "deletes state") -> bool:
     if not sys.stdin.isatty():
-        raise StreamsError("reset deletes state: confirm with --yes, or look first with --dry-run.")
+        raise StreamsError(f"reset {what}: confirm with --yes, or look first with --dry-run.")
     print("Go on? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -3,6 +3,7 @@ owns how they are written and which are whose; Config checks its own, librdkafka
 
 import argparse
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["client_settings", "file_settings", "settings"]
 
-_DURATIONS = ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle")
+_DURATIONS = ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle", "max_future")
 # The few names of librdkafka's without a dot that one would set.
 _DOTLESS = ("debug", "log_level", "retries")
 _NUMBERS = ("standbys", "replication_factor")
+# How those settings of Kafka's clients begin or end that load a library or run a command.
+_CODE_STARTS, _CODE_END = ("plugin.", "ssl.engine.", "ssl.provider"), ".cmd"
 # What is not written as one of Config's own settings: a table of its own, and a result.
 _NOT_OWN = {"kafka", "unmapped"}
 
@@ -84,7 +87,10 @@ def file_settings(args: argparse.Namespace) -> Given:
     if args.config is None and not path.is_file():
         return Given({}, {}, None)
     try:
-        content = tomllib.loads(path.read_text())
+        with path.open("rb") as file:
+            # Of the file that is open, not of its name, which may be another file's by now.
+            status, text = os.fstat(file.fileno()), file.read().decode()
+        content = tomllib.loads(text)
     except OSError as error:
         raise StreamsError(f"Cannot read {path}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -95,8 +101,38 @@ def file_settings(args: argparse.Namespace) -> Given:
     tables = [content.pop(name, {}) for name in ("app", "kafka")]
     if not all(isinstance(table, dict) for table in tables):
         raise StreamsError(f"{path}: app and kafka must be tables: write [app], [kafka] and their settings below.")
+    dotted = dict(_flat(path, "", tables[1]))
+    _refuse_code(path, status, args.config is not None, dotted)
     own = {name: _value(f"{path}: {name}", name, value) for name, value in (content | tables[0]).items()}
-    return Given(own, dict(_flat(path, "", tables[1])), address)
+    return Given(own, dotted, address)
+
+
+def _refuse_code(path: Path, status: os.stat_result, named: bool, dotted: Mapping[str, str]) -> None:
+    """Refuse what lets Kafka's client run code, unless the user named the file and nobody else can have written it."""
+    found = [name for name in dotted if name.lower().startswith(_CODE_STARTS) or name.lower().endswith(_CODE_END)]
+    if not found:
+        return
+    names = ", ".join(found)
+    if not named:
+        raise StreamsError(
+            f"{path}: {names} can run code, so it is not taken from a file that was only found in the working "
+            f"directory: name the file if you trust it (--config {path}), or give the setting itself (--set)."
+        )
+    # The file may be a link: neither it nor what it leads to may be another's to change.
+    directories = dict.fromkeys((*path.absolute().parents, *path.resolve().parents))
+    for place, seen in [(path, status), *((directory, directory.stat()) for directory in directories)]:
+        if seen.st_uid not in (0, os.geteuid()):
+            raise StreamsError(
+                f"{path}: {names} can run code, and {place} belongs to another user (uid {seen.st_uid}): copy the file "
+                "to a directory of your own and name it (--config), or give the setting itself (--set)."
+            )
+        # In a sticky directory, such as /tmp, others cannot replace a file that is not theirs.
+        writable = seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if writable and not (stat.S_ISDIR(seen.st_mode) and seen.st_mode & stat.S_ISVTX):
+            raise StreamsError(
+                f"{path}: {names} can run code, and other users can write to {place}: forbid it (chmod go-w {place}), "
+                "or give the setting itself (--set)."
+            )
 
 
 def _flat(path: Path, prefix: str, table: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -122,6 +158,9 @@ def _value(where: str, name: str, value: Any) -> Any:
     if name not in known:
         names = ", ".join(sorted(known))
         raise StreamsError(f"{where}: there is no setting {name!r}, only {names}, and Kafka's own.")
+    if name == "renamed" and isinstance(value, Mapping):
+        # TOML has no null: nothing is the name of what is gone.
+        return {old: new or None for old, new in value.items()}
     if not isinstance(value, str):
         return set(value) if isinstance(value, list) else value
     try:
@@ -140,6 +179,11 @@ def _read(name: str, text: str) -> Any:
             return None if text == "none" else int(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if name == "renamed":
+        pairs = [pair.partition("=") for pair in text.split(",")]
+        if not all(equals for _, equals, _ in pairs):
+            raise argparse.ArgumentTypeError(f"{text!r} should be OLD=NEW, or several with commas; OLD= is gone")
+        return {old: new or None for old, _, new in pairs}
     if name in ("exactly_once", "optimize") and text.lower() in ("true", "false"):
         return text.lower() == "true"
     return set(text.split(",")) if name == "optimize" else text

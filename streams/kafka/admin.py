@@ -36,6 +36,7 @@ from headwater.streams.admin import (
 )
 from headwater.streams.broker import DEFAULT_BROKER
 from headwater.streams.consumer import Place
+from headwater.streams.kafka.offset_notes import note_of
 from headwater.streams.kafka.questions import ANSWER, KafkaQuestions
 
 __all__ = ["KafkaAdmin", "KafkaPartition", "KafkaTopic"]
@@ -322,6 +323,15 @@ class KafkaAdmin(Admin):
 
     def committed(self, group: str) -> dict[Place, int]:
         """Return what a group has committed, in the topics that are there."""
+        return {place: at for place, (at, _) in self.committed_notes(group).items()}
+
+    def waiting(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
+        """Of these offsets those behind which there is something, each where reading goes on."""
+        starts, ends = self._questions.starts(offsets), self._questions.ends(offsets)
+        return {place: max(at, starts[place]) for place, at in offsets.items() if at < ends[place]}
+
+    def committed_notes(self, group: str) -> dict[Place, tuple[int, str]]:
+        """Return what a group has committed, in the topics that are there, each with its metadata."""
         counts = self._questions.topics()
         asked = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         if not asked:
@@ -329,7 +339,9 @@ class KafkaAdmin(Admin):
         with self._speaking_for(group) as client:
             what = f"say what the group {group!r} has committed"
             found = self._questions.ask(what, lambda: client.committed(asked, timeout=ANSWER))
-        return {(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
+        return {
+            (at.topic, at.partition): (at.offset, note_of(at)) for at in found if at.error is None and at.offset >= 0
+        }
 
     def reset_offsets(
         self,

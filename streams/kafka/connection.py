@@ -38,11 +38,12 @@ from headwater.dsl.topology import Sink, StoreSpec, Topology
 from headwater.errors import StateError, StreamsError, TopologyError
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import TASK, memory_key, offset_rows, pickled, read_committed
-from headwater.streams.connection import GiveUp, Place, Standby, TaskCommit
+from headwater.streams.connection import GiveUp, Passing, Place, Standby, TaskCommit
 from headwater.streams.context import Output
 from headwater.streams.kafka.changelog import Changelog, changelogs
 from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, windowed_changelog
 from headwater.streams.kafka.copies import CHECKPOINT, Copies, MemoryLog, StateLog, checkpoint
+from headwater.streams.kafka.dealing import places_of_tasks
 from headwater.streams.kafka.offset_notes import NO_TIME, decode, encode
 from headwater.streams.kafka.reader import Reader
 from headwater.streams.kafka.recovery import expired, observed
@@ -52,6 +53,7 @@ from headwater.streams.kafka.slots import Slot
 from headwater.streams.kafka.writer import NewRecord, Writer
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
+from headwater.streams.set_back import LEAPT
 from headwater.streams.task import TaskSpec
 
 __all__ = ["KafkaConnection", "memory_topic"]
@@ -85,7 +87,7 @@ class KafkaConnection:
         self._app_id = config.app_id
         self._slot = slot
         self._endpoint = endpoint
-        self._hash = hashlib.sha256(topology.describe().encode()).hexdigest()
+        self._hash = self._described = hashlib.sha256(topology.describe().encode()).hexdigest()
         self._writer = Writer(settings, f"{config.app_id}-{slot.id}" if config.exactly_once else None)
         longest = self._writer.timeout_ms
         if longest is not None and config.commit_interval_ms >= longest:
@@ -102,9 +104,11 @@ class KafkaConnection:
         self.roster: Roster | None = None
         self._specs: dict[str, TaskSpec] = {}
         self._inputs: Mapping[str, Sequence[Place]] = {}
-        # The place whose owner runs a task, and the tasks by it.
+        # The partition whose owner runs a task, and the tasks by it.
         self._leads: dict[str, Place] = {}
         self._led: dict[Place, str] = {}
+        # The topic that tasks are shared out by; empty where an input is.
+        self._tasks_topic = ""
         self._logs: dict[str, dict[Place, Changelog]] = {}
         # The ids of the topics that state is read from: one that is made anew has another.
         self._ids: dict[str, str] = {}
@@ -138,17 +142,13 @@ class KafkaConnection:
     def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
         self._specs = {spec.task_id: spec for spec in plan.tasks}
         self._inputs = inputs
-        counts = self._cluster.topics()
-        widest: dict[str, str] = {}
-        for task_id, places in inputs.items():
-            group = task_id.partition("_")[0]
-            for topic in sorted({topic for topic, _ in places}):
-                if group not in widest or counts[topic] > counts[widest[group]]:
-                    widest[group] = topic
-        self._leads = {
-            task_id: (widest[task_id.partition("_")[0]], spec.partition) for task_id, spec in self._specs.items()
-        }
+        self._leads = places_of_tasks(self._app_id, inputs, self._cluster.topics())
         self._led = {place: task_id for task_id, place in self._leads.items()}
+        read = {topic for places in inputs.values() for topic, _ in places}
+        self._tasks_topic = next((topic for topic, _ in self._led if topic not in read), "")
+        if self._tasks_topic:
+            # Versions that know of no such topic refuse to run beside this one, as they do beside another topology.
+            self._hash = hashlib.sha256(f"{self._described} shared out by a topic of tasks".encode()).hexdigest()
         self._logs = {
             task_id: {
                 (f"{self._app_id}-{changelog.name}-changelog", spec.partition): changelog
@@ -164,7 +164,7 @@ class KafkaConnection:
         instance = self._config.instance_id
         if instance is not None and self._slot.number:
             instance = f"{instance}-{self._slot.number}"
-        self._seat = Seat(self._settings, self._app_id, widest.values(), instance)
+        self._seat = Seat(self._settings, self._app_id, {topic for topic, _ in self._leads.values()}, instance)
 
     def _make_topics(self) -> None:
         sizes = defaultdict[str, int](int)
@@ -178,6 +178,8 @@ class KafkaConnection:
             own = memory_topic(self._app_id, task_id)
             sizes[own] = max(sizes[own], self._specs[task_id].partition + 1)
             settings[own] = CHANGELOG
+        if self._tasks_topic:
+            sizes[self._tasks_topic], settings[self._tasks_topic] = len(self._led), {}
         # Where nothing else is kept, a partition may be new: its memory begins with it.
         kept = {memory_topic(self._app_id, task_id) for task_id, logs in self._logs.items() if logs}
         grow = {memory_topic(self._app_id, task_id) for task_id in self._specs} - kept
@@ -214,6 +216,11 @@ class KafkaConnection:
         internal = sorted(self._written() - sinks - there.keys())
         if external or internal:
             raise StreamsError(_gone(external, internal))
+        if self._tasks_topic and self._tasks_topic not in there:
+            raise StreamsError(
+                f"{self._tasks_topic}: deleted while the application ran; start all of its workers again, and it is "
+                "made anew. Nothing was kept in it."
+            )
 
     def _sinks(self) -> set[str]:
         """The topics that results are written to, but for those that functions name."""
@@ -228,12 +235,30 @@ class KafkaConnection:
         while not roster.known and time.monotonic() < deadline:
             roster.poll()
             time.sleep(0.01)
-        if any(other.topology != self._hash for other in roster.live().values()):
+        misfits = [fault for other in roster.live().values() if (fault := self._misfit(other)) is not None]
+        if misfits:
             roster.close()
-            raise self._is_another()
+            raise misfits[0]
         return roster
 
-    def _is_another(self) -> TopologyError:
+    def _misfit(self, other: Announcement) -> StreamsError | None:
+        """Why this worker cannot run beside another; None if it can."""
+        where = f"worker {other.worker!r} (process {other.pid} on {other.host})"
+        if other.topology == self._hash and other.tasks_topic == self._tasks_topic:
+            return None
+        if other.topology == self._hash:
+            # It passes: whoever does not know of new partitions yet starts again when it hears of them.
+            return Passing(
+                f"{where} shares tasks out by {other.tasks_topic!r}, this one by {self._tasks_topic!r}: they do not "
+                "see the same numbers of partitions"
+            )
+        if other.topology == self._described:
+            return TopologyError(
+                [
+                    f"{where} of application {self._app_id!r} is of an older version of Headwater, which shares tasks "
+                    "out in another way, and both would run the same task: stop all workers of that version first"
+                ]
+            )
         return TopologyError(
             [
                 f"application {self._app_id!r} is running with another topology: stop it first, or give this one "
@@ -484,8 +509,10 @@ class KafkaConnection:
         assert self.roster is not None
         self.roster.poll()
         # Two that start at once hear of each other only now; all agree on which is to go.
-        if any(other.topology < self._hash for other in self.roster.live().values()):
-            raise self._is_another()
+        for other in self.roster.live().values():
+            misfit = self._misfit(other)
+            if misfit is not None and other.topology <= self._hash:
+                raise misfit
         standbys = self.standbys
         said = Announcement(
             worker=self._slot.id,
@@ -493,6 +520,7 @@ class KafkaConnection:
             tasks=tuple(sorted(self._offsets)),
             standbys={task_id: standby.lag for task_id, standby in standbys.items()},
             topology=self._hash,
+            tasks_topic=self._tasks_topic,
             host=socket.gethostname(),
             pid=os.getpid(),
         )
@@ -578,12 +606,13 @@ def _settle(spec: TaskSpec, backend: RocksBackend, committed: Mapping[Place, tup
         if closed > memory.get("closed", NO_TIME):
             own[memory_key(f"node {node}")] = pickled({**memory, "closed": closed})
     for store in spec.stores():
-        _settle_store(store, backend, memories.get(f"store {store.name}", {}).get("memory"), batch)
+        leapt = memories.get(LEAPT, {}).get(store.name, NO_TIME)
+        _settle_store(store, backend, memories.get(f"store {store.name}", {}).get("memory"), leapt, batch)
     backend.write(batch)
 
 
-def _settle_store(store: StoreSpec, backend: RocksBackend, memory: Any, batch: dict[str, Any]) -> None:
-    found = observed(store, backend, memory)
+def _settle_store(store: StoreSpec, backend: RocksBackend, memory: Any, leapt: int, batch: dict[str, Any]) -> None:
+    found = observed(store, backend, memory, leapt)
     if found is not None and found != memory:
         batch[TASK][memory_key(f"store {store.name}")] = pickle.dumps({"memory": found})
         batch.update(expired(store, backend, found))

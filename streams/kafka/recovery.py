@@ -16,11 +16,11 @@ __all__ = ["expired", "observed"]
 _SEQUENCES = 1 << 31
 
 
-def observed(spec: StoreSpec, backend: Backend, memory: Any = None) -> Any:
+def observed(spec: StoreSpec, backend: Backend, memory: Any = None, leapt: int = -1) -> Any:
     """Return a store's memory, moved on to its newest row; None if it needs none.
 
     `memory` is what was committed for it, if anything was: it stays where it is not older than the rows. Of rows that
-    were deleted, nothing is known.
+    were deleted, nothing is known. Rows up to `leapt` are from before the store's time was set back: they say nothing.
 
     >>> from headwater import Int64, Str
     >>> from headwater.dsl.topology import StoreSpec
@@ -32,11 +32,13 @@ def observed(spec: StoreSpec, backend: Backend, memory: Any = None) -> Any:
     >>> backend.write(Changelog(spec).rows([(b"k" + bytes([0] * 7 + [9] + [0] * 7 + [5]), b"row", 9)]))
     >>> observed(spec, backend), observed(spec, backend, (20,))
     ((9,), (20,))
+    >>> observed(spec, backend, (5,)), observed(spec, backend, (5,), leapt=9), observed(spec, backend, (5,), leapt=8)
+    ((9,), (5,), (9,))
     """
     if spec.kind not in ("window", "session"):
         return memory
     newest = next((unpack_time(key, 0) for key, _ in backend.scan(f"{spec.name}|time", b"", None, reverse=True)), -1)
-    if memory is not None and memory[0] >= newest:
+    if memory is not None and (memory[0] >= newest or newest <= leapt):
         return memory
     if newest < 0:
         return None

@@ -12,6 +12,7 @@ from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.streams.consumer import Place
 from headwater.streams.kafka.admin import KafkaAdmin
+from headwater.streams.kafka.dealing import is_tasks_topic
 from headwater.streams.kafka.roster import workers_topic
 from headwater.streams.reset import Reset, Target, checked_inputs, marked
 from headwater.streams.run import state_directory
@@ -56,7 +57,9 @@ def _internal_topics(topology: Topology, app_id: str, there: Collection[str]) ->
     names = {f"{app_id}-{topic}" for topic in topology.internal_topics} | {workers_topic(app_id)}
     names |= {f"{app_id}-{store}-changelog" for store in topology.stores}
     memory = re.compile(rf"{re.escape(app_id)}-operators-\d+-changelog")
-    return sorted(topic for topic in there if topic in names or memory.fullmatch(topic))
+    return sorted(
+        topic for topic in there if topic in names or memory.fullmatch(topic) or is_tasks_topic(topic, app_id)
+    )
 
 
 def _state(directory: Path) -> list[Path]:

@@ -54,7 +54,8 @@ _AT_ONCE = 500
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """What a worker says of itself; `standbys` are the tasks it keeps copies of, with how far each is behind.
+    """What a worker says of itself; `standbys` are the tasks it keeps copies of, with how far each is behind, and
+    `tasks_topic` is what tasks are shared out by, if that is a topic of its own.
 
     `life` tells one process from an earlier one of the same id, `sequence` counts what it has said; both are the
     roster's to fill in.
@@ -65,6 +66,7 @@ class Announcement(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...] = ()
     standbys: dict[str, int] = {}
     topology: str = ""
+    tasks_topic: str = ""
     host: str = ""
     pid: int = 0
     life: str = ""
@@ -76,7 +78,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 def _news(said: Announcement) -> tuple[object, ...]:
-    return said.endpoint, said.tasks, said.standbys.keys(), said.topology, said.host, said.pid
+    return said.endpoint, said.tasks, said.standbys.keys(), said.topology, said.tasks_topic, said.host, said.pid
 
 
 def workers_topic(app_id: str) -> str:

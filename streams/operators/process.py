@@ -4,10 +4,11 @@ calls; what a processor may do is in ProcessorContext, when punctuators run in P
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from headwater.dsl import ops
-from headwater.dsl.callables import place
+from headwater.dsl.callables import check_ran, place, processor_faults
 from headwater.dsl.records import Headers, Record
 from headwater.errors import StreamsError
 from headwater.streams.compile import Site, Step, rule
@@ -30,17 +31,23 @@ def process(op: ops.Process, site: Site) -> Step:
         raise StreamsError(
             f"step {site.node!r}: the supplier ({place(op.supplier)}) must make a Processor, but made {processor!r:.80}"
         )
+    faults = processor_faults(processor)
+    if faults:
+        raise StreamsError("; ".join(f"step {site.node!r}: {fault}" for fault in faults))
     context = ProcessorContext(site, op.fixed_key)
     # A processor may override init and forget super().
     processor.context = context
-    site.runs(processor, lambda: processor.init(context))
+    init: Callable[[ProcessorContext], object] = processor.init
+    site.runs(processor, lambda: check_ran(init, init(context)))
     take, fault = processor.process, site.fault
     if not op.fixed_key:
 
         def run(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             context.time = timestamp
             try:
-                take(Record(key, value, timestamp, headers))
+                result: object = take(Record(key, value, timestamp, headers))
+                if result is not None:
+                    check_ran(take, result)
             except Exception as error:
                 fault(error, key, value, timestamp, headers)
             finally:
@@ -52,7 +59,9 @@ def process(op: ops.Process, site: Site) -> Step:
         context.current = (key,)
         context.time = timestamp
         try:
-            take(Record(key, value, timestamp, headers))
+            result: object = take(Record(key, value, timestamp, headers))
+            if result is not None:
+                check_ran(take, result)
         except Exception as error:
             fault(error, key, value, timestamp, headers)
         finally:

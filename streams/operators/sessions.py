@@ -72,8 +72,11 @@ def aggregate_sessions(op: ops.SessionAggregate, site: Site) -> Step:
             memory.observed = timestamp
         closed_until = memory.observed - open_for
         try:
+            if close is not None and not gap:
+                # Sessions of one moment, which Kafka Streams does not have: the store would not keep them beyond it.
+                close(closed_until, headers)
             update(key, value, timestamp, headers, closed_until)
-            if close is not None:
+            if close is not None and gap:
                 close(closed_until, headers)
         except Exception as error:
             fault(error, key, value, timestamp, headers)

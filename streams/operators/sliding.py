@@ -29,7 +29,8 @@ def aggregate_sliding(op: ops.SlidingWindowAggregate, site: Site) -> Step:
 
     A window is closed once stream time is past its end + grace. A record whose last window is closed, or without a key
     or a value, is dropped and counted. On close instead of on update, each window's last aggregate is emitted when a
-    record that is neither dropped nor earlier than `difference` finds it closed.
+    record that is neither dropped nor earlier than `difference` finds it closed. With a difference of 0, which Kafka
+    Streams does not have, that is before the record is placed: the store would not keep them beyond it.
     """
     difference, grace = op.windows.difference_ms, op.windows.grace_ms
     drop, late, fault = site.drop, site.late, site.fault
@@ -48,12 +49,14 @@ def aggregate_sliding(op: ops.SlidingWindowAggregate, site: Site) -> Step:
             late(key, value, timestamp, headers)
             return
         try:
+            if close is not None and not difference:
+                close(closed_until, headers)
             placing.begin(key, value, timestamp, headers, closed_until)
             if timestamp < difference:
                 placing.place_early()
             else:
                 placing.place()
-                if close is not None:
+                if close is not None and difference:
                     close(closed_until, headers)
         except Exception as error:
             fault(error, key, value, timestamp, headers)

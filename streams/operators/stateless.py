@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from headwater.dsl import ops
+from headwater.dsl.callables import check_ran
 from headwater.dsl.expression_code import ExpressionFunction
 from headwater.dsl.expression_values import kind_of
 from headwater.dsl.records import Headers
@@ -46,6 +47,8 @@ def filter_records(op: ops.Filter, site: Site) -> Step:
         def keep_others(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             try:
                 rejected = predicate(key, value)
+                if rejected and rejected is not True:
+                    check_ran(predicate, rejected)
             except Exception as error:
                 fault(error, key, value, timestamp, headers)
                 return
@@ -57,6 +60,8 @@ def filter_records(op: ops.Filter, site: Site) -> Step:
     def keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
             accepted = predicate(key, value)
+            if accepted and accepted is not True:
+                check_ran(predicate, accepted)
         except Exception as error:
             fault(error, key, value, timestamp, headers)
             return
@@ -177,7 +182,9 @@ def peek(op: ops.Peek, site: Site) -> Step:
 
     def look(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
-            f(key, value)
+            result = f(key, value)
+            if result is not None:
+                check_ran(f, result)
         except Exception as error:
             fault(error, key, value, timestamp, headers)
             return
@@ -193,7 +200,9 @@ def foreach(op: ops.Foreach, site: Site) -> Step:
 
     def take(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
-            f(key, value)
+            result = f(key, value)
+            if result is not None:
+                check_ran(f, result)
         except Exception as error:
             fault(error, key, value, timestamp, headers)
 
@@ -232,7 +241,14 @@ def branch(op: ops.Branch, site: Site) -> Step:
 
     def choose(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
-            chosen = next((child for predicate, child in pairs if predicate(key, value)), default)
+            chosen = default
+            for predicate, child in pairs:
+                answer = predicate(key, value)
+                if answer:
+                    if answer is not True:
+                        check_ran(predicate, answer)
+                    chosen = child
+                    break
         except Exception as error:
             fault(error, key, value, timestamp, headers)
             return

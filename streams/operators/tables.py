@@ -5,6 +5,7 @@ what they store and emit; joins and suppression of tables are elsewhere.
 from typing import Any
 
 from headwater.dsl import ops
+from headwater.dsl.callables import condition
 from headwater.dsl.records import Headers
 from headwater.errors import StreamsError
 from headwater.streams.compile import Site, Step, rule
@@ -59,7 +60,7 @@ def filter_table(op: ops.TableFilter, site: Site) -> Step:
     Where old values are known, an update that was and remains hidden is not emitted (but over a versioned table it is:
     there an older value can come to light later).
     """
-    predicate, negate = op.predicate, op.negate
+    holds, negate = condition(op.predicate), op.negate
     fault, late = site.fault, site.late
     skips_hidden = op.send_old and not op.versioned
     if op.store is None:
@@ -67,8 +68,8 @@ def filter_table(op: ops.TableFilter, site: Site) -> Step:
 
         def filter_unkept(key: Any, new: Any, old: Any, latest: bool, timestamp: int, headers: Headers) -> None:
             try:
-                shown = new if new is not None and bool(predicate(key, new)) is not negate else None
-                if not send_old or old is None or bool(predicate(key, old)) is negate:
+                shown = new if new is not None and holds(key, new) is not negate else None
+                if not send_old or old is None or holds(key, old) is negate:
                     old = None
             except Exception as error:
                 fault(error, key, new, timestamp, headers)
@@ -85,7 +86,7 @@ def filter_table(op: ops.TableFilter, site: Site) -> Step:
 
     def filter_kept(key: Any, new: Any, old: Any, latest: bool, timestamp: int, headers: Headers) -> None:
         try:
-            shown = new if new is not None and bool(predicate(key, new)) is not negate else None
+            shown = new if new is not None and holds(key, new) is not negate else None
             row = get(key) if wants_old else None
             if skips_hidden and shown is None and row is None:
                 return

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headwater.dsl import ops
+from headwater.dsl.callables import condition
 from headwater.errors import StreamsError
 
 if TYPE_CHECKING:
@@ -75,10 +76,10 @@ def _session_get(store: Any) -> Get:
 
 
 def _filter_reader(view: ops.FilterView, parent: Reader) -> Reader:
-    predicate, negate = view.predicate, view.negate
+    holds, negate = condition(view.predicate), view.negate
 
     def shown(key: Any, row: Row | None) -> Row | None:
-        return row if row is not None and bool(predicate(key, row[0])) is not negate else None
+        return row if row is not None and holds(key, row[0]) is not negate else None
 
     return _derived(shown, parent)
 

@@ -8,6 +8,7 @@ stage before the fork into Spark's plan twice, each time with a state of its own
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from headwater.dsl import ops
 from headwater.dsl.config import Config
 from headwater.dsl.topology import ProcessorNode
+from headwater.streams.set_back import SetBack
 from headwater.streams.spark.intake import IntakePlan, intake
 from headwater.streams.spark.rows import COLUMNS, SCHEMA, Row, slots
 from headwater.streams.spark.shard import Routes, ShardPlan, run_shard
@@ -58,6 +60,7 @@ def build_chain(
     *,
     unnumbered: Iterable[str] = (),
     at_once: int | None = None,
+    set_back: SetBack | None = None,
 ) -> DataFrame:
     """The rows that a query's stages make of source rows, over so many Spark partitions."""
     routes = routes_of(stages)
@@ -67,7 +70,7 @@ def build_chain(
     if ticks is not None:
         rows = rows.unionByName(ticks)
     for stage in stages.chained:
-        plan = shard_plan(stages, stage, routes, unnumbered, at_once)
+        plan = replace(shard_plan(stages, stage, routes, unnumbered, at_once), set_back=set_back)
         keys = slots(stage.shards, partitions)
         shard = F.when(F.col("to") == stage.number, F.col("shard")).otherwise(F.col("by_shard") % stage.shards)
         slot = F.element_at(F.array(*map(F.lit, keys)), shard + 1)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -31,17 +30,13 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from headwater.errors import StreamsError
+from headwater.streams.clocks import system_clock
 from headwater.streams.spark.rows import DRAIN, SCHEMA, SOURCE, Row
 
 __all__ = ["Ticks", "tick_options"]
 
 Clock: TypeAlias = Callable[[], int]
 Offset: TypeAlias = dict[str, Any]
-
-
-def system_clock() -> int:
-    """Epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def tick_options(

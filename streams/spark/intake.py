@@ -113,14 +113,15 @@ class _Partition:
             known = specification(spec)
             task_id = f"{known.task_id.rsplit('_', 1)[0]}_{partition}"
             own = replace(known, partition=partition, task_id=task_id)
-            task = Task(own, MemoryBackend(own.backend_stores()), self._plan.routes.partitions_of)
-            running = self._running[stage, topic, partition] = _Running(task, Report(stage, partition))
+            report = Report(stage, partition)
+            backend = MemoryBackend(own.backend_stores())
+            task = Task(own, backend, self._plan.routes.partitions_of, warn=report.warn)
+            running = self._running[stage, topic, partition] = _Running(task, report)
         task = running.task
         with contextlib.redirect_stdout(running.printed), collecting_seldom():
             task.feed(topic, partition, unpack(data))
             outputs = []
-            while done := task.process(1 << 62, 0):
-                running.report.processed += done
+            while task.process(1 << 62, 0):
                 outputs += task.commit().outputs
         # By the offsets they come from: parts of one partition that are read side by side fall into place.
         yield from output_rows(self._plan.routes, stage, partition, first, outputs)
@@ -128,6 +129,7 @@ class _Partition:
     def close(self) -> Iterator[Row]:
         """The reports, once all batches are taken."""
         for running in self._running.values():
+            running.report.processed = running.task.processed
             running.report.count(running.task.metrics(), frozenset())
             running.report.printed = running.printed.getvalue()
             running.task.close()

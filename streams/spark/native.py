@@ -116,6 +116,8 @@ def nativize(
         try:
             if {config.on_deserialization_error, config.on_processing_error, config.on_production_error} != {"fail"}:
                 raise NotNative("a handler for bad records is set, which is called in Python")
+            if config.max_future is not None:
+                raise NotNative("max_future is set, and timestamps are compared with the clock in Python")
             whole = _with_aggregate(spec.topology, fed, topology)
             if config.late is not None and _aggregates(whole):
                 raise NotNative("late records are to go to a topic, and Spark only counts them")

@@ -6,12 +6,13 @@ chain.py's, and what is recorded beside the checkpoint record.py's.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Source, Topology
 from headwater.errors import StreamsError, TopologyError
+from headwater.streams.clocks import HOUR_MS, date_of, system_clock
+from headwater.streams.set_back import SetBack
 from headwater.streams.spark.brokers import Broker, open_broker
 from headwater.streams.spark.chain import build_chain, needs_clock
 from headwater.streams.spark.clock import Ticks, tick_options
@@ -32,12 +35,15 @@ from headwater.streams.spark.native import Native, nativize, packed_rows
 from headwater.streams.spark.record import Recorded, take_up
 from headwater.streams.spark.rows import COLUMNS, OUTPUT, REPORT, SOURCE_SCHEMA, unpack
 from headwater.streams.spark.session import configure
+from headwater.streams.spark.set_back import read_request
 from headwater.streams.spark.shard import Report
 from headwater.streams.spark.shipping import check_executors, ship
 from headwater.streams.spark.stages import Stages, stages
 from headwater.streams.spark.views import CommittedStores
 
 __all__ = ["SparkBackend", "SparkQuery", "Writer", "plan_natively", "plan_stages"]
+
+log = logging.getLogger("headwater")
 
 
 class Writer(Protocol):
@@ -141,7 +147,7 @@ class SparkBackend:
             there,
             str(checkpoint),
             trigger,
-            Options(clock, tick, max_records, at_once),
+            Options(clock, tick, max_records, at_once, read_request(self._spark, str(checkpoint))),
         )
         query._begin()
         return query
@@ -171,6 +177,7 @@ class Options:
     tick: timedelta = timedelta(seconds=1)
     max_records: int | None = None
     at_once: int | None = None
+    set_back: SetBack | None = None
 
 
 DEFAULTS = Options()
@@ -199,7 +206,10 @@ def query_rows(
             every_ms = max(1, options.tick // timedelta(milliseconds=1))
             settings = tick_options(shards, every_ms, options.clock, drain=drain)
             ticks = spark.readStream.format(Ticks.name()).options(**settings).load().select(*COLUMNS)
-        rows.insert(0, build_chain(stages, sources, ticks, partitions, at_once=options.at_once))
+        chain = build_chain(
+            stages, sources, ticks, partitions, at_once=options.at_once, set_back=options.set_back
+        )
+        rows.insert(0, chain)
     return reduce(DataFrame.unionByName, rows)
 
 
@@ -234,6 +244,7 @@ class SparkQuery:
         self._waiting: dict[tuple[int, int], int] = {}
         self._rows: dict[tuple[int, int], int] = {}
         self._observed = -1
+        self._far = -1  # event time of stages in Catalyst that has been warned about
         self._lock = threading.Lock()
         self._query: StreamingQuery | None = None
 
@@ -282,6 +293,8 @@ class SparkQuery:
                         self._counts[kind, step] += count
         for report in sorted(reports, key=lambda report: (report.stage, report.shard)):
             sys.stdout.write(report.printed)
+            for warning in report.warnings:
+                log.warning(warning)
         sys.stdout.flush()
         self._broker.maintain()
 
@@ -378,9 +391,22 @@ class SparkQuery:
                 if told and progress.batchId > self._observed:
                     self._totals["records"] += sum(told)
                     self._observed = progress.batchId
+                    self._warn_if_ahead(progress.eventTime.get("max"))
                     # It does not tell which of several aggregates was late for.
                     if late := sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators):
                         self._counts["late", ", ".join(filter(None, (n.aggregate for n in self._natives)))] += late
+
+    def _warn_if_ahead(self, newest: str | None) -> None:
+        """Warn where a batch of an aggregate in Catalyst had a record far beyond the wall clock, once for each leap."""
+        time = 0 if newest is None else int(datetime.fromisoformat(newest).timestamp() * 1000)
+        if time > max(self._far, system_clock() + HOUR_MS):
+            self._far = time + HOUR_MS
+            log.warning(
+                "%s: event time leaps to %s, more than an hour beyond the wall clock: records before it count as late "
+                "from now on, also after a restart. Refuse such records with Config(max_future=…)",
+                ", ".join(filter(None, (n.aggregate for n in self._natives))),
+                date_of(time),
+            )
 
     def metrics(self) -> dict[str, Any]:
         """Counts since this handle was made: batches, records, dropped and late ones, in all and by step."""

@@ -1,5 +1,6 @@
-"""A query made to begin anew: its checkpoint goes, and with it state and progress; topics stay as they are. It owns
-what may be deleted for that; who asks for it is the command line's business."""
+"""A query made to begin anew: its checkpoint goes, and with it state and progress; topics stay as they are. Or its
+stream time set back, when all that stays too. It owns what may be done to a checkpoint for that; who asks for it is the
+command line's business."""
 
 from __future__ import annotations
 
@@ -12,13 +13,16 @@ from pathlib import Path
 import msgspec
 
 from headwater.dsl.config import Config
+from headwater.dsl.topology import ProcessorNode, Topology
 from headwater.errors import StreamsError
 from headwater.streams.queries import State
 from headwater.streams.run import state_directory
 from headwater.streams.sockets import SOCKETS, ask_all
 from headwater.streams.spark.record import FILE
+from headwater.streams.spark.set_back import REQUEST, write_request
+from headwater.streams.stream_time import StreamTimes
 
-__all__ = ["SparkReset", "open_spark_reset"]
+__all__ = ["SparkReset", "open_spark_reset", "open_spark_stream_time"]
 
 
 class _Noted(msgspec.Struct):
@@ -49,13 +53,39 @@ class SparkReset:
 @contextmanager
 def open_spark_reset(config: Config, broker: str, checkpoint: str | None = None) -> Iterator[SparkReset]:
     """A reset of the application's query; refused if it runs, and if what is there is not its checkpoint."""
-    directory = state_directory(config, broker).absolute()
-    if ask_all(directory / SOCKETS, State()):
-        raise StreamsError(f"{config.app_id!r} is running: stop it first, then reset it.")
-    place = _local(checkpoint) if checkpoint is not None else directory / "spark"
+    _refuse_if_running(config, broker)
+    place = _place(config, broker, checkpoint)
     if place.exists():
         _check(place, config)
     yield SparkReset([place] if place.exists() else [])
+
+
+@contextmanager
+def open_spark_stream_time(
+    topology: Topology, config: Config, broker: str, checkpoint: str | None, to: int
+) -> Iterator[StreamTimes]:
+    """A query's stream time, to be set back when it is started next; refused if it runs."""
+    _refuse_if_running(config, broker)
+    nodes = [node for node in topology.nodes.values() if isinstance(node, ProcessorNode)]
+    if per_batch := [node.name for node in nodes if getattr(node.op, "emit", None) == "per-batch"]:
+        raise StreamsError(
+            f"{', '.join(per_batch)} may run in Spark itself (emit=\"per-batch\"), whose watermark cannot be set back: "
+            "reset the application (headwater reset --on spark), and refuse such records with Config(max_future=…)."
+        )
+    place = _place(config, broker, checkpoint)
+    if not place.exists():
+        raise StreamsError(f"{config.app_id!r} has no checkpoint {place}: there is no stream time to set back.")
+    _check(place, config)
+    yield StreamTimes(to, {}, lambda: write_request(place, to))
+
+
+def _refuse_if_running(config: Config, broker: str) -> None:
+    if ask_all(state_directory(config, broker).absolute() / SOCKETS, State()):
+        raise StreamsError(f"{config.app_id!r} is running: stop it first, then reset it.")
+
+
+def _place(config: Config, broker: str, checkpoint: str | None) -> Path:
+    return _local(checkpoint) if checkpoint is not None else state_directory(config, broker).absolute() / "spark"
 
 
 def _local(checkpoint: str) -> Path:
@@ -63,7 +93,8 @@ def _local(checkpoint: str) -> Path:
     if separator and scheme != "file":
         raise StreamsError(
             f"The checkpoint {checkpoint} is not on this machine: delete it with the tools of its storage (such as "
-            f"hdfs dfs -rm -r {checkpoint}) while the query does not run. That is all a reset does."
+            f"hdfs dfs -rm -r {checkpoint}) while the query does not run. That is all a reset does. To set stream time "
+            f'back instead, put a file {REQUEST} there: {{"id": "1", "to": 1769860800000}}, with another id each time.'
         )
     return Path("/" + rest.lstrip("/") if separator else checkpoint).absolute()
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import logging
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
@@ -37,6 +38,7 @@ from headwater.state.backend import Backend
 from headwater.streams.changes import TASK
 from headwater.streams.context import Output
 from headwater.streams.queues import RawRecord
+from headwater.streams.set_back import SetBack, ask
 from headwater.streams.spark.rows import DRAIN, OUTPUT, REPORT, SOURCE, Row, pack, unpack, unpack_batch, unpacked
 from headwater.streams.spark.state import Cells, PagedBackend
 from headwater.streams.task import Task, TaskSpec
@@ -52,6 +54,8 @@ __all__ = [
     "run_shard",
     "specification",
 ]
+
+log = logging.getLogger("headwater")
 
 # A shard's backend keeps the global tables' own rows under this name, beside the task's.
 GLOBAL_TASK = "|global task"
@@ -107,6 +111,8 @@ class ShardPlan:
     unnumbered: frozenset[str] = frozenset()
     # Records between two commits; None: as many as there are.
     at_once: int | None = None
+    # Stream time that is to be set back, once.
+    set_back: SetBack | None = None
 
 
 class Report(msgspec.Struct):
@@ -119,6 +125,7 @@ class Report(msgspec.Struct):
     dropped: dict[str, int] = {}
     late: dict[str, int] = {}
     printed: str = ""
+    warnings: list[str] = []
     rows: int = 0  # in all its stores
 
     def count(self, metrics: Mapping[str, Mapping[str, int]], muted: frozenset[str]) -> None:
@@ -129,6 +136,11 @@ class Report(msgspec.Struct):
                     self.dropped[name] = self.dropped.get(name, 0) + dropped
                 if late := counts["late-records-total"]:
                     self.late[name] = self.late.get(name, 0) + late
+
+    def warn(self, warning: str) -> None:
+        """Let the driver warn; where it takes no reports, as between DataFrames, Spark's log has it."""
+        self.warnings.append(warning)
+        log.warning(warning)
 
     def row(self) -> Row:
         """The report as a row."""
@@ -224,7 +236,10 @@ class _Shard:
             spec = replace(
                 self._spec, partition=self._shard, task_id=f"{self._spec.task_id.rsplit('_', 1)[0]}_{self._shard}"
             )
-            task = Task(spec, self._backend, self._plan.routes.partitions_of, globals_, now=now)
+            partitions_of = self._plan.routes.partitions_of
+            if self._plan.set_back is not None:
+                ask(self._backend, self._plan.set_back)
+            task = Task(spec, self._backend, partitions_of, globals_, now=now, warn=self._report.warn)
             inputs = self._inputs(rows, task)
             task.draining = bool(self._plan.circle) or any(row[6] == DRAIN for row in ticks)
             if self._plan.tag is not None and self._plan.copied:
@@ -236,6 +251,7 @@ class _Shard:
                 self._commit(task)
                 self._process(task, inputs, now)
             self._carry_over(task, inputs)
+            self._report.processed = task.processed
             self._report.count(task.metrics(), spec.muted)
             task.close()
         self._backend.flush()
@@ -328,7 +344,6 @@ class _Shard:
                     fed = True
                 task.caught_up(*place, not chunks)
             done = task.process(limit, now)
-            self._report.processed += done
             if done and (self._plan.at_once or task.wants_commit):
                 self._commit(task)
             if not done and not fed:
@@ -376,7 +391,6 @@ class _Shard:
 
     def _note(self, task: Task, round_: _Round, tags: dict[tuple[str, int], Tags]) -> None:
         """A record has been processed: take what it has sent."""
-        self._report.processed += 1
         topic, offset, _ = task.record_place
         if topic is not None and offset is not None:
             round_.note(topic, offset, task.record_time, tags.pop((topic, offset), {}))

@@ -1,5 +1,6 @@
 """Where settings come from, which of them wins, and what is said of wrong ones."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -103,6 +104,59 @@ def test_a_file_that_is_wrong_is_told_so(folder: Path, headwater: Command, text:
 
 def test_a_file_that_is_asked_for_must_be_there(folder: Path) -> None:
     with pytest.raises(StreamsError, match=r"Cannot read shop\.toml: No such file"):
+        settings([], {}, config="shop.toml")
+
+
+CODE = {
+    "plugin.library.paths": '[kafka]\nplugin.library.paths = "./planted.so"\n',
+    "sasl.kerberos.kinit.cmd": '[kafka.sasl.kerberos]\n"kinit.cmd" = "touch planted"\n',
+    "ssl.engine.location": '[kafka]\n"ssl.engine.location" = "./planted.so"\n',
+    "ssl.engine.id": '[kafka]\nssl.engine.id = "planted"\n',
+    "ssl.providers": '[kafka]\nssl.providers = "planted"\n',
+}
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_a_planted_file_runs_no_code(folder: Path, headwater: Command, name: str) -> None:
+    (folder / "headwater.toml").write_text(CODE[name])
+    for words in (["topics", "list", "--broker", "kafka://localhost:1"], ["topics", "list"]):
+        found = headwater(*words)
+        assert found.code == 1
+        assert f"headwater.toml: {name} can run code" in found.err
+        assert "--config headwater.toml" in found.err
+    # Both remedies: the file is named, or the setting is given itself.
+    assert name in settings([], {}, config="headwater.toml").kafka
+    (folder / "headwater.toml").unlink()
+    assert settings([f"{name}=mine"], {}, broker="kafka://localhost:1").kafka == {name: "mine"}
+
+
+def test_a_named_file_that_others_can_write_runs_no_code(folder: Path) -> None:
+    file = folder / "mine" / "shop.toml"
+    file.parent.mkdir()
+    file.write_text(CODE["plugin.library.paths"])
+    file.chmod(0o600)
+    assert settings([], {}, config=str(file)).kafka == {"plugin.library.paths": "./planted.so"}
+    for place, mode in ((file, 0o620), (file, 0o602), (file.parent, 0o777), (file.parent.parent, 0o770)):
+        before = place.stat().st_mode
+        place.chmod(mode)
+        with pytest.raises(StreamsError, match=rf"plugin\.library\.paths can run code.*chmod go-w {place}\)"):
+            settings([], {}, config=str(file))
+        place.chmod(before)
+    file.parent.chmod(0o1777)  # as /tmp: others may add files there, and replace none
+    assert settings([], {}, config=str(file)).kafka == {"plugin.library.paths": "./planted.so"}
+
+
+def test_a_named_file_of_another_user_runs_no_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "shop.toml").write_text(CODE["plugin.library.paths"])
+    assert settings([], {}, config="shop.toml").kafka
+    real = os.fstat
+
+    def of_another(fd: int) -> os.stat_result:
+        found = real(fd)
+        return os.stat_result((*found[:4], os.geteuid() + 1, *found[5:]))
+
+    monkeypatch.setattr(os, "fstat", of_another)
+    with pytest.raises(StreamsError, match=r"shop\.toml belongs to another user \(uid \d+\)"):
         settings([], {}, config="shop.toml")
 
 

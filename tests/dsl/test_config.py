@@ -1,3 +1,6 @@
+import ast
+import dataclasses
+import functools
 import pickle
 from datetime import timedelta
 from pathlib import Path
@@ -232,3 +235,26 @@ def test_values_that_kafka_streams_would_refuse_are_refused(settings: dict[str, 
     with pytest.raises(TopologyError) as error:
         Config.from_kafka(settings)
     assert len(error.value.faults) == 1
+
+
+@functools.cache
+def settings_read() -> set[str]:
+    """The settings that some code reads from a Config: `….config.late`, or `config.late`."""
+    root = Path(__file__).parent.parent.parent
+    files = [file for folder in ("dsl", "streams", "state") for file in (root / folder).rglob("*.py")]
+    found = set()
+    for file in files:
+        if file == root / "dsl" / "config.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                owner = node.value
+                name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", None)
+                if name in ("config", "_config"):
+                    found.add(node.attr.removesuffix("_ms"))
+    return found
+
+
+@pytest.mark.parametrize("setting", [field.name for field in dataclasses.fields(Config)])
+def test_every_setting_is_read_by_something_that_runs(setting: str) -> None:
+    assert setting in settings_read()

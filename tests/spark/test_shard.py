@@ -1,4 +1,5 @@
-"""How results are packed into rows, whatever their size, and in which order a shard takes those of several senders."""
+"""How results are packed into rows, whatever their size, in which order a shard takes those of several senders, and
+what is counted."""
 
 from unittest import mock
 
@@ -6,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import Config, StreamsBuilder
 from headwater.streams.spark import shard
 from headwater.streams.spark.rows import Row, pack, unpack
 from headwater.streams.spark.shard import Routes, _merged, output_rows
+from tests.spark.line import Line
 
 
 def test_a_row_has_neither_too_many_records_nor_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +58,17 @@ def test_of_several_senders_the_lowest_timestamp_goes_first(
     assert [record[4] for record in records] == [*range(100, 100 + len(records))]
     assert [chunk.last for chunk in chunks] == [chunk.load()[-1][4] for chunk in chunks]
     assert all(chunk.count == len(chunk.load()) <= at_once for chunk in chunks)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("values", [[b"{bad", b"1"], [b"1", b"{bad"], [b"1", b"{bad", b"2", b"{bad", b"{bad"]])
+def test_bad_records_beside_good_ones_are_counted_alike_in_any_order(values: list[bytes], stateful: bool) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    (stream.group_by_key().count().to_stream() if stateful else stream.map_values(lambda value: value)).to("out")
+    line = Line(builder.build(), Config(on_deserialization_error="skip"), ["in", "out"])
+    results = line.batch(line.send("in", [(b"k", value, 5, (), 0) for value in values]))
+    bad = values.count(b"{bad")
+    assert len(results) == len(values) - bad
+    assert sum(report.processed for report in line.reports) == len(values) - bad
+    assert sum(sum(report.dropped.values()) for report in line.reports) == bad

@@ -18,6 +18,7 @@ from headwater import (
     StreamsError,
     TimestampedKeyValue,
     Topology,
+    TopologyError,
     TopologyTestDriver,
     Window,
 )
@@ -285,11 +286,19 @@ def test_init_finds_stores_and_stream_time_restored() -> None:
 
 def test_a_supplier_that_raises_is_named() -> None:
     def supplier() -> Processor:
-        raise KeyError("limit")
+        if not works:
+            raise KeyError("limit")
+        return Processor()
 
+    works = False
     where = f"{supplier.__module__}:{supplier.__code__.co_firstlineno}"
+    with pytest.raises(TopologyError, match=rf"processor 'p': {where}: the supplier raised KeyError: 'limit'"):
+        topology_of(supplier)
+    works = True
+    topology = topology_of(supplier)
+    works = False
     with pytest.raises(StreamsError, match=rf"step 'p': the supplier \({where}\) failed with KeyError: 'limit'"):
-        TopologyTestDriver(topology_of(supplier))
+        TopologyTestDriver(topology)
 
 
 # ---- stores and forwarding

@@ -1,18 +1,23 @@
 """The task: micro-batches, offsets, memory and restores, over a back end that counts what is asked of it."""
 
+import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headwater import (
     Config,
     Int64,
     KeyValue,
+    OnInvalid,
     Processor,
+    Producer,
     Record,
     Str,
     StreamsBuilder,
@@ -25,6 +30,7 @@ from headwater.streams.changes import TASK, Changes
 from headwater.streams.plan import plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.task import Task, TaskSpec
+from tests.streams.apps import Place
 
 
 class Counting:
@@ -172,6 +178,70 @@ def test_the_offset_of_a_bad_tail_is_committed() -> None:
     assert running.task.process(10, 0) == 1
     assert running.commit().offsets == {("a", 0): 2}
     assert running.task.metrics()["KSTREAM-SOURCE-0000000000"]["dropped-records-total"] == 2
+
+
+@given(
+    st.lists(st.sampled_from(["good", "unreadable", "untimed"]), max_size=8),
+    st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+)
+@example(["good", "unreadable"], [2], 1, True, False)
+def test_records_beside_bad_ones_are_counted_once_in_any_order(
+    kinds: list[str], sizes: list[int], limit: int, crashes: bool, extracts: bool
+) -> None:
+    """However they lie, are fed and are committed: each is processed or dropped, and has one result or dead letter."""
+    builder = StreamsBuilder(key=Str(), value=Int64())
+    extract = OnInvalid.skip(lambda record, _: record.timestamp) if extracts else OnInvalid.skip()
+    builder.stream("a", timestamp=extract).to("out")
+    config = Config(on_deserialization_error="dead-letter", dead_letters="bad")
+    running = Running(builder.build(), config)
+    records: list[RawRecord] = [
+        (b"k", b"bad" if kind == "unreadable" else bytes(8), -1 if kind == "untimed" else 5, (), offset)
+        for offset, kind in enumerate(kinds)
+    ]
+    fed, processed, dropped = 0, 0, 0
+    for size in itertools.cycle(sizes):
+        chunk = records[fed : fed + size]
+        running.task.feed("a", 0, chunk)
+        fed += len(chunk)
+        while running.task.process(limit, 0):
+            running.commit()
+            if crashes:
+                # What is not committed is lost, and read again from where the commit says.
+                more = counts(running.task)
+                processed, dropped = processed + more[0], dropped + more[1]
+                running.restart()
+                fed = running.task.offsets.get(("a", 0), 0)
+                break
+        if fed == len(records) and not running.task.queued:
+            break
+    running.commit()
+    more = counts(running.task)
+    total = Counter(kinds)
+    assert processed + more[0] == total["good"]
+    assert dropped + more[1] == total["unreadable"] + total["untimed"]
+    assert Counter(output[0] for output in running.outputs) == Counter(out=total["good"], bad=total["unreadable"])
+
+
+def counts(task: Task) -> tuple[int, int]:
+    """How many records were processed, and how many dropped."""
+    return task.processed, sum(step["dropped-records-total"] for step in task.metrics().values())
+
+
+@pytest.mark.parametrize("values", [[b"{bad", b"1"], [b"1", b"{bad"]])
+def test_a_worker_counts_a_bad_record_beside_a_good_one_alike_in_both_orders(
+    values: list[bytes], tmp_path: Path
+) -> None:
+    place = Place(tmp_path)
+    with Producer(place.broker) as producer:
+        for value in values:
+            producer.send("in", key="k", value=value)
+    with place.app(on_deserialization_error="skip") as app:
+        app.wait_idle()
+        metrics = app.metrics()
+    assert (metrics["records-total"], metrics["dropped-records-total"]) == (1, 1)
 
 
 def test_a_batch_reads_each_store_once() -> None:

@@ -75,7 +75,7 @@ def test_a_version_from_the_future_is_named_as_such() -> None:
     whole = bytearray(frame(encode_body([(b"k", b"v", 1, ())], "none"), 0, 0))
     whole[4] = 9
     struct.pack_into("<I", whole, 72, crc32(whole[:72]))
-    with pytest.raises(NewerFormat, match="format version 9; this Headwater reads up to 1"):
+    with pytest.raises(NewerFormat, match="format version 9; this Headwater reads up to 2"):
         parse(memoryview(whole), 0)
 
 

@@ -240,3 +240,26 @@ def test_offset_at_uses_the_index_of_large_segments(tmp_path: Path) -> None:
     for opening in (partition, open_again(tmp_path)):
         for time in range(0, 1_001, 7):
             assert opening.offset_at(time) == first_at_or_after(records, time, 1_000)
+
+
+def test_a_batch_of_several_producers_counts_for_each_of_them(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    assert partition.append_merged(numbered(0, 4), {"a": 3, "b": 7}) == (0, 3)
+    for opening in (partition, open_again(tmp_path)):
+        assert (opening.last_sequence("a"), opening.last_sequence("b")) == (3, 7)
+        assert opening.append(numbered(9), producer="a", sequence=3) is None
+        assert opening.append(numbered(9), producer="b", sequence=7) is None
+        # One of them is there: whose records these are only the caller knows.
+        assert opening.append_merged(numbered(9, 2), {"a": 4, "b": 7}) is None
+    assert partition.append(numbered(4), producer="a", sequence=4) == (4, 4)
+    assert open_again(tmp_path).append_merged(numbered(5), {"b": 8}) == (5, 5)
+    (first, second, third) = partition.dump()
+    assert (first.producer, first.sequence, first.count) == ("a #3, b #7", None, 4)
+    assert (second.producer, second.sequence) == ("a", 4)
+    assert (third.producer, third.sequence) == ("b", 8)
+
+
+def test_more_producers_than_a_batch_can_name_are_left_to_the_caller(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    assert partition.append_merged(numbered(0), {f"app/{number:060}": 1 for number in range(1_100)}) is None
+    assert partition.end == 0

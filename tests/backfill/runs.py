@@ -1,0 +1,71 @@
+"""Which topologies are run, on how many records, and what must hold for what they have written."""
+
+import os
+from functools import cache
+from typing import NamedTuple
+
+from headwater import Topology
+from tests.backfill.inputs import Inputs
+from tests.backfill.results import Outcome, Row, difference, lost_records
+from tests.backfill.topologies import CASES, GROUPS, build
+
+# All of it takes a quarter of an hour: `make backfill`.
+ALL = os.environ.get("HEADWATER_BACKFILL") == "all"
+FEW, MANY = 2_000, 20_000
+
+
+class Run(NamedTuple):
+    """Topologies of the registry as one application, and its inputs."""
+
+    label: str
+    names: tuple[str, ...]
+    inputs: Inputs
+
+    def build(self) -> Topology:
+        return build(self.names)
+
+    def expected(self, name: str) -> list[Row]:
+        return _expected(name, self.inputs)
+
+    def __str__(self) -> str:
+        return f"{self.label}-{self.inputs.size}"
+
+
+@cache
+def _expected(name: str, inputs: Inputs) -> list[Row]:
+    return CASES[name].expected(inputs)
+
+
+def _run(label: str, names: tuple[str, ...], size: int, seed: int = 0) -> Run:
+    return Run(label, names, Inputs(size, seed, step_ms=1_000 if "copies-at-equal-times" in names else 2))
+
+
+def runs(many: tuple[str, ...] = ("shop",)) -> list[Run]:
+    """Each group as one application, those named on many records; and when all is asked for, each topology alone."""
+    if not ALL:
+        return [_run(group, names, MANY if group in many else FEW) for group, names in GROUPS.items()]
+    groups = [_run(group, names, MANY, seed=1) for group, names in GROUPS.items()]
+    return groups + [_run(f"{name}-alone", (name,), MANY, seed=2) for name in CASES]
+
+
+def check_equal(run: Run, outcome: Outcome) -> None:
+    """All is there, as plain Python has it, and nothing was dropped."""
+    found = [difference(CASES[name], run.expected(name), outcome.rows[name]) for name in run.names]
+    wrong = "\n".join(text for text in found if text is not None)
+    assert not wrong, f"{run}: dropped {dict(outcome.dropped)}\n{wrong}"
+    assert outcome.dropped == {}
+
+
+def check_counted(run: Run, outcome: Outcome) -> int:
+    """What is not there was dropped and counted, under the name of a step; how many records were dropped."""
+    for name in run.names:
+        case = CASES[name]
+        dropped = sum(count for step, count in outcome.dropped.items() if step.startswith(name))
+        text = difference(case, run.expected(name), outcome.rows[name])
+        if dropped == 0:
+            assert text is None, text
+        if case.records is not None:
+            assert lost_records(case, run.expected(name), outcome.rows[name]) == dropped, f"{name}: {outcome.dropped}"
+    named = sum(count for step, count in outcome.dropped.items() if step.startswith(run.names))
+    assert named == outcome.dropped.total(), f"{run}: of no topology's steps: {dict(outcome.dropped)}"
+    return named
