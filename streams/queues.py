@@ -170,7 +170,7 @@ class PartitionGroup:
 
     def __init__(self, idle_ms: int) -> None:
         self.queues: dict[tuple[str, int], RecordQueue] = {}
-        self.draining = False  # no more records will come: wait for nothing
+        self.draining = False  # no more than are known of will come: wait for nothing else
         self._heads: JavaQueue[RecordQueue] = JavaQueue()
         self._idle_ms = idle_ms
         # Until when the others wait for an input that is empty.
@@ -193,11 +193,10 @@ class PartitionGroup:
             return False
         if self.draining or len(waiting) == len(self.queues):
             self.deadlines.clear()
-            return True
-        for place, queue in self.queues.items():
+        for place, queue in self.queues.items() if len(waiting) < len(self.queues) else ():
             if queue.head is not None:
                 self.deadlines.pop(place, None)
-            elif queue.awaited and (not queue.caught_up or now < self.deadlines.setdefault(place, now + self._idle_ms)):
+            elif queue.awaited and (not queue.caught_up or self._is_missed(place, now)):
                 return False
         return True
 
@@ -214,6 +213,10 @@ class PartitionGroup:
     def due(self, until: int) -> bool:
         """Whether the next record is not later than a time; there is one."""
         return self._heads.items[0].time <= until
+
+    def _is_missed(self, place: tuple[str, int], now: int) -> bool:
+        """Whether the others still wait for an empty input of which nothing is known to come."""
+        return not self.draining and now < self.deadlines.setdefault(place, now + self._idle_ms)
 
     def poll(self) -> tuple[RecordQueue, Head]:
         """Remove and return the next record; `ready` said that there is one."""

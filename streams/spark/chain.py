@@ -99,7 +99,8 @@ def shard_plan(
         # Equal timestamps: what was read before what was made of it, as when all stages are one task.
         tuple(sorted(stage.topics, key=stages.internal.__contains__)),
         stage.copied,
-        stage.in_circle,
+        stage.circle,
+        stage.answers,
         stage.tag,
         routes,
         frozenset(unnumbered),

@@ -40,6 +40,7 @@ __all__ = [
     "slots",
     "unpack",
     "unpack_batch",
+    "unpacked",
 ]
 
 SCHEMA = "to int, shard int, topic string, by int, by_shard int, sequence long, data binary"
@@ -123,7 +124,11 @@ def unpack_batch(data: bytes) -> Any:
 
 def unpack(data: bytes) -> list[RawRecord]:
     """The records in a row's data."""
-    batch = unpack_batch(data)
+    return unpacked(unpack_batch(data))
+
+
+def unpacked(batch: Any) -> list[RawRecord]:
+    """The records in an Arrow batch with the columns of `PACKED`."""
     keys, values, timestamps, headers, numbers = (batch.column(i) for i in range(5))
     count = len(keys)
     pairs: Sequence[Headers]

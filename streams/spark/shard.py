@@ -2,9 +2,11 @@
 order of a shard's input, what of it is carried over to the next batch, and where results go; the work is the shared
 task's, and nothing here knows Spark.
 
-Records of a source come in offset order. Those of a repartition topic come in the order of (sending stage, shard,
-sequence) and get their offsets here. Among several inputs the task takes the lowest timestamp first; what it does
-not take, because it waits for another input, is kept in cells of its own until a later batch:
+Records of a source come in offset order. Those of a repartition topic get their offsets here: each sender (stage and
+shard) has its own order, and of several senders the one whose next record has the lowest timestamp goes first, the one
+with the lowest number among equals. So no record comes later, measured in stream time, than its sender sent it. Among
+several inputs the task takes the lowest timestamp first; what it does not take, because it waits for another input, is
+kept in cells of its own until a later batch:
 
 | cell | content |
 |---|---|
@@ -18,14 +20,17 @@ import contextlib
 import gc
 import io
 import logging
+import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, chain, groupby, pairwise
+from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
 
 from headwater.dsl.partitioner import partition_for
 from headwater.dsl.records import Headers
@@ -34,7 +39,7 @@ from headwater.streams.changes import TASK
 from headwater.streams.context import Output
 from headwater.streams.queues import RawRecord
 from headwater.streams.set_back import SetBack, ask
-from headwater.streams.spark.rows import DRAIN, OUTPUT, REPORT, SOURCE, Row, pack, unpack, unpack_batch
+from headwater.streams.spark.rows import DRAIN, OUTPUT, REPORT, SOURCE, Row, pack, unpack, unpack_batch, unpacked
 from headwater.streams.spark.state import Cells, PagedBackend
 from headwater.streams.task import Task, TaskSpec
 
@@ -60,8 +65,11 @@ BYTES_AT_ONCE = 64 << 20
 
 _INDEX = b"q"
 LAST = 1 << 62
-# How the headers begin that say how far an asker was.
+# Headers of records that go round a circle: `headwater-<group>.<shard>` says how far that asker was, and the other one
+# what time its sender had reached.
 TAG = "headwater-"
+TIME = "headwater-time"
+_TAGS = re.compile(r"headwater-(?:time|\d+\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,11 @@ class ShardPlan:
     inputs: tuple[str, ...]
     # Inputs that only keep copies of tables: answers to what was read come after it.
     copied: frozenset[str]
-    # Part of a circle: no input waits for another, so that answers come in the batch of what they answer.
-    in_circle: bool
+    # The topics of the circle it is part of, if any: no input waits for another then, so that answers come in the batch
+    # of what they answer. Only records of these topics carry the headers of `_Round`.
+    circle: frozenset[str]
+    # Those of them that bring the answers of a foreign-key join.
+    answers: frozenset[str]
     # The header under which records on their way round say how far who asked was: the last offset of each input.
     tag: str | None
     routes: Routes
@@ -230,10 +241,10 @@ class _Shard:
                 ask(self._backend, self._plan.set_back)
             task = Task(spec, self._backend, partitions_of, globals_, now=now, warn=self._report.warn)
             inputs = self._inputs(rows, task)
-            task.draining = self._plan.in_circle or any(row[6] == DRAIN for row in ticks)
+            task.draining = bool(self._plan.circle) or any(row[6] == DRAIN for row in ticks)
             if self._plan.tag is not None and self._plan.copied:
                 self._answer(task, inputs, now, self._plan.tag)
-            elif self._plan.in_circle:
+            elif self._plan.circle:
                 self._ask(task, inputs, now)
             self._process(task, inputs, now)
             if ticks and task.punctuate(now):
@@ -301,6 +312,9 @@ class _Shard:
 
     def _chunks(self, topic: str, rows: list[Row], first: int) -> Iterator[_Chunk]:
         rows.sort(key=lambda row: row[3:6])
+        if rows[0][3] != SOURCE and rows[0][3:5] != rows[-1][3:5]:
+            yield from _merged(rows, first)
+            return
         packed = [(row[6], unpack_batch(row[6]).column("number")) for row in rows if row[6] is not None]
         if topic in self._plan.unnumbered:
             records = [record for data, _ in packed for record in unpack(data)]
@@ -351,8 +365,10 @@ class _Shard:
 
     # ---- circles -----------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, task: Task, inputs: _Inputs, now: int) -> Iterator[list[Output]]:
-        """Process all there is, and yield after each record what it has sent."""
+    def _ask(self, task: Task, inputs: _Inputs, now: int) -> None:
+        """Process record by record: each question says how far its asker was, each answer repeats what was said."""
+        round_ = _Round(self._plan, self._shard)
+        tags: dict[tuple[str, int], Tags] = {}
         fed = True
         while fed:
             fed = False
@@ -360,79 +376,87 @@ class _Shard:
                 while chunks and not task.waiting(*place):
                     chunk = chunks.popleft()
                     inputs.given[place].append(chunk)
-                    task.feed(*place, chunk.load())
+                    records = chunk.load()
+                    if place[0] in self._plan.circle:
+                        tags |= {(place[0], record[4]): _tags(record[3]) for record in records}
+                        records = [_untagged(record) for record in records]
+                    task.feed(*place, records)
                     fed = True
             while task.process(1, now):
-                yield self._committed(task) if self._plan.at_once else task.take_outputs()
-                if task.wants_commit:
-                    self._commit(task)
+                self._note(task, round_, tags)
                 if any(chunks and not task.waiting(*place) for place, chunks in inputs.waiting.items()):
                     fed = True
                     break
-
-    def _ask(self, task: Task, inputs: _Inputs, now: int) -> None:
-        """Process record by record: each question says how far its asker was, each answer repeats what was said."""
-        round_ = _Round(self._plan, self._shard)
-        for sent in self._one_by_one(task, inputs, now):
-            topic, offset, headers = task.record_place
-            if topic is not None and offset is not None:
-                round_.note(topic, offset, headers)
-            round_.add(sent)
         self._send(round_.outputs)
+
+    def _note(self, task: Task, round_: _Round, tags: dict[tuple[str, int], Tags]) -> None:
+        """A record has been processed: take what it has sent."""
+        topic, offset, _ = task.record_place
+        if topic is not None and offset is not None:
+            round_.note(topic, offset, task.record_time, tags.pop((topic, offset), {}))
+        round_.add(self._committed(task) if self._plan.at_once else task.take_outputs())
+        if task.wants_commit:
+            self._commit(task)
 
     def _answer(self, task: Task, inputs: _Inputs, now: int, tag: str) -> None:
-        """Process answers in the order of their questions, each when the copies are as far as the asker was.
+        """Process what comes round among the copies, each record when the copies are as far as they were elsewhere.
 
-        An answer to a row that has changed since is discarded. Were all rows read before all answers, a deletion could
-        get lost: that of a row which the foreign table does not have, if the left row then changes once more.
+        An answer to what was asked here comes when the copies are just as far as the asker was. An answer to a row that
+        has changed since is discarded; were all rows read before all answers, a deletion could get lost: that of a row
+        which the foreign table does not have, if the left row then changes once more. All else that comes round comes
+        not before that, and when the copies have reached the time that its sender had reached.
         """
         plan = self._plan
-        read: dict[str, deque[RawRecord]] = {}
-        answers: dict[str, deque[tuple[dict[str, int], RawRecord]]] = {}
-        for (topic, _), chunks in inputs.waiting.items():
-            records = [record for chunk in chunks for record in chunk.load()]
-            if topic in plan.routes.readers:
-                asked = [(_needs(record, f"{tag}.{self._shard}"), record) for record in records]
-                asked.sort(key=lambda one: _order(one[0], plan.copied))
-                first = min((record[4] for record in records), default=0)
-                answers[topic] = deque((needs, (*r[:4], first + at)) for at, (needs, r) in enumerate(asked))
-            elif topic in plan.copied:
-                read[topic] = deque(records)
+        loaded = {
+            topic: [record for chunk in chunks for record in chunk.load()]
+            for (topic, _), chunks in inputs.waiting.items()
+            if topic in plan.circle or topic in plan.copied
+        }
+        copies = _Copies({topic: records for topic, records in loaded.items() if topic not in plan.circle})
+        come: dict[str, list[tuple[Tags, RawRecord]]] = {
+            topic: [(_tags(record[3]), _untagged(record)) for record in records]
+            for topic, records in loaded.items()
+            if topic in plan.circle
+        }
+        own = f"{tag}.{self._shard}"
+        queues: dict[str, deque[_Coming]] = {}
+        for topic, records in come.items():
+            # Stages that keep nothing say nothing: they send records with the times they have read.
+            reached = accumulate((record[2] for _, record in records), max)
+            coming = [
+                _Coming(copies.due(told, own, time, topic in plan.answers), told, record)
+                for (told, record), time in zip(records, reached, strict=True)
+            ]
+            coming.sort(key=lambda one: (one.due, one.beside(own, copies)))
+            first = min((record[4] for _, record in records), default=0)
+            queues[topic] = deque(replace(one, record=(*one.record[:4], first + at)) for at, one in enumerate(coming))
         round_ = _Round(plan, self._shard)
+        tags: dict[tuple[str, int], Tags] = {}
 
-        def take(topic: str, records: list[RawRecord]) -> None:
-            task.feed(topic, self._shard, [(*r[:3], _without_tags(r[3]), r[4]) for r in records])
+        def take(topic: str, record: RawRecord) -> None:
+            task.feed(topic, self._shard, [record])
             while task.process(1, now):
-                at, offset, _ = task.record_place
-                if at is not None and offset is not None:
-                    round_.note(at, offset, records[0][3])
-                round_.add(self._committed(task) if plan.at_once else task.take_outputs())
-                if task.wants_commit:
-                    self._commit(task)
+                self._note(task, round_, tags)
 
-        def reach(needs: Mapping[str, int]) -> None:
-            for topic, offset in needs.items():
-                due = []
-                while read.get(topic) and read[topic][0][4] <= offset:
-                    due.append(read[topic].popleft())
-                if due:
-                    take(topic, due)
-            for topic, offset in needs.items():
-                while topic in plan.copied and answers.get(topic) and answers[topic][0][1][4] <= offset:
-                    answer(topic)
+        def take_next(topic: str) -> None:
+            one = queues[topic].popleft()
+            for copied in copies.take(one.due):
+                take(*copied)
+            for other, offset in one.needs(own).items():
+                while other in plan.copied and queues.get(other) and queues[other][0].record[4] <= offset:
+                    take_next(other)
+            tags[topic, one.record[4]] = one.told
+            take(topic, one.record)
 
-        def answer(topic: str) -> None:
-            needs, record = answers[topic].popleft()
-            reach(needs)
-            take(topic, [record])
-
-        for topic in sorted(answers, key=plan.copied.__contains__):
-            while answers[topic]:
-                answer(topic)
-        reach(dict.fromkeys(read, LAST))
+        for is_copied in (False, True):
+            names = [topic for topic in queues if (topic in plan.copied) is is_copied]
+            while left := [topic for topic in names if queues[topic]]:
+                take_next(min(left, key=lambda topic: queues[topic][0].due))
+        for copied in copies.take(LAST):
+            take(*copied)
         self._send(round_.outputs)
         for place, chunks in inputs.waiting.items():
-            if place[0] in answers or place[0] in read:
+            if place[0] in loaded:
                 inputs.given[place].extend(chunks)
                 chunks.clear()
 
@@ -455,50 +479,149 @@ class _Shard:
         self._report.waiting = task.queued + sum(c.count for chunks in inputs.waiting.values() for c in chunks)
 
 
+class _Told(msgspec.Struct, array_like=True, frozen=True):
+    """How far an asker was: the last offset of each of its inputs.
+
+    `exact`: the record answers what was asked then; else it was sent later.
+    """
+
+    offsets: dict[str, int]
+    exact: bool = False
+
+
+# What a record that goes round was told, by header: how far askers were (`_Told`), how far in time its sender was.
+Tags: TypeAlias = dict[str, bytes]
+_decode_told = msgspec.json.Decoder(_Told).decode
+NOBODY = _Told({})
+
+
+def _told(tags: Tags, own: str) -> _Told:
+    return _decode_told(tags[own]) if own in tags else NOBODY
+
+
+def _tags(headers: Headers) -> Tags:
+    return {name: value for name, value in headers if _is_tag(name) and value is not None}
+
+
+def _untagged(record: RawRecord) -> RawRecord:
+    return *record[:3], tuple(header for header in record[3] if not _is_tag(header[0])), record[4]
+
+
+def _is_tag(name: str) -> bool:
+    return name.startswith(TAG) and _TAGS.fullmatch(name) is not None
+
+
 class _Round:
-    """What goes round a circle in one batch: how far this shard is, what it was told by others, what it has sent."""
+    """What goes round a circle in one batch: how far this shard is, what it was told by others, what it has sent.
+
+    Records that stay within the circle carry headers that say it; whoever takes them in takes the headers off.
+    """
 
     def __init__(self, plan: ShardPlan, shard: int) -> None:
         self._own = None if plan.tag is None else f"{plan.tag}.{shard}"
-        self._within = plan.routes.readers
-        self._reached: dict[str, int] = {}
-        # By the group and shard that has asked.
-        self._told: dict[str, bytes] = {}
+        self._circle = plan.circle
+        self._offsets: dict[str, int] = {}
+        self._time = -1
+        # By the group and shard that has asked; and the names of those whom the record processed last answers.
+        self._told: Tags = {}
+        self._asked: frozenset[str] = frozenset()
         self.outputs: list[Output] = []
 
-    def note(self, topic: str, offset: int, headers: Headers) -> None:
+    def note(self, topic: str, offset: int, time: int, tags: Tags) -> None:
         """A record has been processed."""
-        self._reached[topic] = offset
-        self._told |= {name: value for name, value in headers if name.startswith(TAG) and value is not None}
+        self._offsets[topic] = offset
+        self._time = max(self._time, time)
+        self._told |= tags
+        self._asked = frozenset(tags)
 
     def add(self, sent: Iterable[Output]) -> None:
         """It has sent these: what stays within the circle is told how far askers were, all else is told nothing."""
-        own = {} if self._own is None else {self._own: msgspec.json.encode(self._reached)}
+        own: Tags = {TIME: b"%d" % self._time}
+        if self._own is not None:
+            own[self._own] = msgspec.json.encode(_Told(self._offsets))
         for output in sent:
-            headers = _without_tags(output[5])
-            if output[0] in self._within:
-                asked = {name: value for name, value in self._told.items() if name.endswith(f".{output[1]}")}
-                headers = (*headers, *(asked | own).items())
-            self.outputs.append((*output[:5], headers))
+            if output[0] in self._circle:
+                told = {name: self._repeated(name) for name in self._told if name.endswith(f".{output[1]}")}
+                output = (*output[:5], (*output[5], *(told | own).items()))
+            self.outputs.append(output)
+
+    def _repeated(self, name: str) -> bytes:
+        told = _told(self._told, name)
+        return msgspec.json.encode(msgspec.structs.replace(told, exact=name in self._asked))
 
 
-def _needs(record: RawRecord, tag: str) -> dict[str, int]:
-    """How far the asker was whom a record answers: the last offset of each input."""
-    told = [value for name, value in record[3] if name == tag and value is not None]
-    return msgspec.json.decode(told[-1], type=dict[str, int]) if told else {}
+@dataclass(frozen=True)
+class _Coming:
+    """A record that comes round: how many copied records are taken before it, and what it was told."""
+
+    due: int
+    told: Tags
+    record: RawRecord
+
+    def needs(self, own: str) -> dict[str, int]:
+        """How far this shard was, as far as the sender knew."""
+        return _told(self.told, own).offsets
+
+    def beside(self, own: str, copies: _Copies) -> list[tuple[str, int]]:
+        """The same for what goes round itself; it orders records that come at the same time."""
+        return sorted((topic, offset) for topic, offset in self.needs(own).items() if topic not in copies)
 
 
-def _order(needs: Mapping[str, int], copied: frozenset[str]) -> tuple[list[int], list[tuple[str, int]]]:
-    """What answers are sorted by: how far the asker was in the tables it has copies of, then in what goes round.
+class _Copies:
+    """The records that a stage of a circle reads to keep copies of tables, in the order they were read before: of
+    several topics the one whose next record has the lowest timestamp goes first."""
 
-    Both only grow, and one that it had not begun to read in this batch counts as not reached.
-    """
-    tables = [needs.get(topic, -1) for topic in sorted(copied)]
-    return tables, sorted((topic, offset) for topic, offset in needs.items() if topic not in copied)
+    def __init__(self, topics: Mapping[str, list[RawRecord]]) -> None:
+        self._topics = topics
+        merged = sorted(
+            (
+                (time, at, topic, record)
+                for at, (topic, records) in enumerate(topics.items())
+                for time, record in zip(accumulate((r[2] for r in records), max), records, strict=True)
+            ),
+            key=lambda one: one[:2],
+        )
+        self._records = [(topic, record) for _, _, topic, record in merged]
+        # The time that had been reached after each of them.
+        self._times = [one[0] for one in merged]
+        self._places: dict[str, tuple[list[int], list[int]]] = {topic: ([], []) for topic in topics}
+        for place, (topic, record) in enumerate(self._records):
+            offsets, places = self._places[topic]
+            offsets.append(record[4])
+            places.append(place + 1)
+        self._taken = 0
 
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._topics
 
-def _without_tags(headers: Headers) -> Headers:
-    return tuple(header for header in headers if not header[0].startswith(TAG))
+    def due(self, told: Tags, own: str, time: int, is_answer: bool) -> int:
+        """How many copied records are taken before a record that was told this, or else was sent at this time.
+
+        At equal times what was read comes before what was repartitioned. Only the answers of a foreign-key join come
+        before: a row that was read at that time has asked after they were sent.
+        """
+        needs = _told(told, own)
+        place = self._place(needs)
+        if needs.exact:
+            return place
+        return max(place, (bisect_left if is_answer else bisect_right)(self._times, int(told.get(TIME, time))))
+
+    def _place(self, told: _Told) -> int:
+        """How many records had been taken when this shard was so far."""
+        found = 0
+        for topic, offset in told.offsets.items():
+            if topic in self._places:
+                offsets, places = self._places[topic]
+                before = bisect_right(offsets, offset)
+                if before:
+                    found = max(found, places[before - 1])
+        return found
+
+    def take(self, due: int) -> Iterator[tuple[str, RawRecord]]:
+        """The records up to a place that have not been taken yet."""
+        while self._taken < min(due, len(self._records)):
+            self._taken += 1
+            yield self._records[self._taken - 1]
 
 
 def _in_order(numbers: list[Any]) -> bool:
@@ -512,6 +635,57 @@ def _chunk(records: list[RawRecord]) -> _Chunk:
 
 def _numbered(data: bytes, first: int) -> list[RawRecord]:
     return [(*record[:4], first + at) for at, record in enumerate(unpack(data))]
+
+
+def _merged(rows: list[Row], first: int) -> Iterator[_Chunk]:
+    """The records of several senders (rows in the order of sender and sequence), numbered from `first` on.
+
+    The lowest timestamp among the senders' next records goes first. That is the order of the highest timestamp that
+    each sender has reached: once it is a sender's turn, what it sent later with a lower timestamp follows at once.
+    """
+    senders = [
+        [unpack_batch(row[6]) for row in sent if row[6] is not None]
+        for _, sent in groupby(rows, key=lambda row: row[3:5])
+    ]
+    reached = [
+        np.maximum.accumulate(np.concatenate([batch.column("timestamp").to_numpy() for batch in batches]))
+        for batches in senders
+    ]
+    owners = np.repeat(np.arange(len(senders), dtype=np.int32), [len(times) for times in reached])
+    turns = owners[np.argsort(np.concatenate(reached), kind="stable")]
+    size = sum(batch.nbytes for batches in senders for batch in batches)
+    at_once = max(1, min(AT_ONCE, BYTES_AT_ONCE * len(turns) // max(1, size)))
+    queues = [_Sent(batches) for batches in senders]
+    for at in range(0, len(turns), at_once):
+        part = turns[at : at + at_once]
+        counts = np.bincount(part, minlength=len(queues)).tolist()
+        taken = [queue.take(count) for queue, count in zip(queues, counts, strict=True)]
+        yield _Chunk(first + at + len(part) - 1, len(part), partial(_interleaved, taken, part, first + at))
+
+
+class _Sent:
+    """What one sender has sent, to be taken from the front; nothing is unpacked."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = deque(batches)
+
+    def take(self, count: int) -> list[Any]:
+        """Arrow batches of the next so many records."""
+        taken = []
+        while count:
+            batch = self._batches.popleft()
+            if len(batch) > count:
+                self._batches.appendleft(batch.slice(count))
+                batch = batch.slice(0, count)
+            taken.append(batch)
+            count -= len(batch)
+        return taken
+
+
+def _interleaved(taken: list[list[Any]], turns: Any, first: int) -> list[RawRecord]:
+    """The records of several senders, each when it is its sender's turn."""
+    queues = [chain.from_iterable(map(unpacked, batches)) for batches in taken]
+    return [(*next(queues[sender])[:4], first + at) for at, sender in enumerate(turns.tolist())]
 
 
 def _cell_key(number: int) -> bytes:

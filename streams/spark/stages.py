@@ -39,7 +39,7 @@ class Stage:
     shards: int
     topics: tuple[str, ...]  # what it reads, by the names outside
     copied: frozenset[str]  # those of them that only feed copies
-    in_circle: bool
+    circle: frozenset[str]  # the topics that go round the circle it is part of; none if it is part of none
     global_task: TaskSpec | None
 
     @property
@@ -47,6 +47,21 @@ class Stage:
         """The header under which records that go round say how far who asked was; None if nobody keeps copies of it."""
         group, _, level = self.name.partition(".")
         return f"headwater-{group}" if level else None
+
+    @property
+    def answers(self) -> frozenset[str]:
+        """Those of its topics that bring the answers of a foreign-key join."""
+        if self.spec is None:
+            return frozenset()
+        nodes = self.spec.topology.nodes.values()
+        resolving = [n.parents for n in nodes if isinstance(n, ProcessorNode) and isinstance(n.op, ops.ResponseJoin)]
+        named = {name for parents in resolving for name in parents}
+        return frozenset(
+            f"{self.spec.config.app_id}-{topic}"
+            for node in nodes
+            if isinstance(node, Source) and node.name in named
+            for topic in node.topics
+        )
 
     @property
     def muted(self) -> frozenset[str]:
@@ -101,11 +116,13 @@ def stages(
     groups = list(shards)
     found: list[_Found] = []
     for number, group in enumerate(groups):
-        cut = _levels(topology, groups, group)
+        circle = _circle(topology, groups, group)
+        cut = _levels(topology, group, circle)
+        round_ = frozenset(f"{config.app_id}-{topic}" for topic in _going_round(topology, circle))
         names = {level: str(number) if len(cut) == 1 else f"{number}.{at}" for at, level in enumerate(cut)}
         for level, own in cut.items():
             part, copies = _part(topology, group, own, {n for lower in cut if lower < level for n in cut[lower]})
-            found.append((names[level], shards[group], part, copies, bool(_circle(topology, groups, group))))
+            found.append((names[level], shards[group], part, copies, round_))
     ordered = _in_order(found)
     global_task = planned.global_task
     global_topics = frozenset(
@@ -115,32 +132,31 @@ def stages(
         for topic in topics_of(node)
     )
     built: list[Stage] = []
-    for name, count, part, copies, in_circle in ordered:
+    for name, count, part, copies, round_ in ordered:
         spec = TaskSpec(part, config, tuple(part.nodes), name.replace(".", "-") + "_0", 0, muted=copies)
         topics = tuple(topic for source in part.sources() for topic in topics_of(source))
         copied = frozenset(topic for source in part.sources() if source.name in copies for topic in topics_of(source))
         needs_globals = global_task is not None and any(_may_read_globals(node) for node in part.nodes.values())
         kind: Literal["arrow", "task"] = "arrow" if _keeps_nothing(part, topics, internal) else "task"
         own_globals = global_task if needs_globals else None
-        built.append(Stage(len(built), name, kind, spec, count, topics, copied, in_circle, own_globals))
+        built.append(Stage(len(built), name, kind, spec, count, topics, copied, round_, own_globals))
     if global_task is not None and not any(stage.global_task for stage in built):
-        built.append(Stage(len(built), "global", "task", None, 1, (), frozenset(), False, global_task))
+        built.append(Stage(len(built), "global", "task", None, 1, (), frozenset(), frozenset(), global_task))
     for topic in (*global_topics, *(topic for stage in built for topic in stage.topics)):
         if topic not in counts:
             counts[topic] = partitions_of(topic)
     return Stages(tuple(built), counts, internal, global_topics)
 
 
-# Name, shards, topology, copies, and whether it is part of a circle.
-_Found: TypeAlias = tuple[str, int, Topology, frozenset[str], bool]
+# Name, shards, topology, copies, and the topics of its circle.
+_Found: TypeAlias = tuple[str, int, Topology, frozenset[str], frozenset[str]]
 
 
 # ---- circles -----------------------------------------------------------------------------------------------------
 
 
-def _levels(topology: Topology, groups: list[tuple[str, ...]], group: tuple[str, ...]) -> dict[int, list[str]]:
+def _levels(topology: Topology, group: tuple[str, ...], circle: list[tuple[str, ...]]) -> dict[int, list[str]]:
     """The steps of a sub-topology by the level they run at: one level, unless it is part of a circle."""
-    circle = _circle(topology, groups, group)
     if not circle:
         return {0: list(group)}
     nodes = [name for name in topology.nodes if any(name in other for other in circle)]
@@ -171,6 +187,13 @@ def _circle(topology: Topology, groups: list[tuple[str, ...]], group: tuple[str,
         return reached
 
     return [other for other in fed_by(group) if group in fed_by(other)]
+
+
+def _going_round(topology: Topology, circle: list[tuple[str, ...]]) -> set[str]:
+    """The topics that sub-topologies of a circle write for each other."""
+    nodes = [name for group in circle for name in group]
+    sinks = [sink for name in nodes if isinstance(sink := topology.nodes[name], Sink)]
+    return {str(sink.topic) for sink in sinks if _is_read_in(topology, sink, nodes)}
 
 
 def _is_read_in(topology: Topology, sink: Sink, nodes: Iterable[str]) -> bool:

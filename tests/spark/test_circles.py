@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater import Config, Json, Str, StreamsBuilder, Topology, TopologyTestDriver
+from headwater import Config, Json, Processor, Record, Str, StreamsBuilder, Topology, TopologyTestDriver
 from tests.spark.line import Line
 
 KEYS = ["a", "b", "c"]
@@ -71,6 +71,56 @@ def test_an_answer_from_before_the_first_question_of_a_batch_comes_first() -> No
     asks, other = {"of": "c", "n": 0}, {"of": "a", "n": 0}
     steps: list[Update] = [("left", "a", asks), ("left", "b", None), ("left", "c", other), ("left", "c", None)]
     check(of_itself(), steps, [2], 1)
+
+
+def followed_by_another_repartition() -> Topology:
+    builder = StreamsBuilder()
+    left, right = (builder.table(name, value=Json()) for name in ("left", "right"))
+    joined = left.join(right, pair, foreign_key=lambda v: v["of"], name="fk").to_stream(name="changes")
+    joined.select_key(lambda key, both: both[0]["of"]).repartition(name="again").to("out")
+    return builder.build()
+
+
+def test_what_follows_a_foreign_key_join_carries_the_headers_of_its_record_alone() -> None:
+    line = Line(followed_by_another_repartition(), Config(), ["left", "right", "out"], 3)
+    given = (("trace", b"7"), ("headwater-own", b"8"))
+    sources = line.send("right", [(key.encode(), b"{}", 0, (), 0) for key in KEYS])
+    sources += line.send("left", [(b"%d" % n, b'{"of":"%s"}' % KEYS[n % 3].encode(), n, given, 0) for n in range(9)])
+    assert [headers for _, (_, _, _, headers, _) in line.batch(sources)] == [given] * 9
+
+
+class ShowsHeaders(Processor):
+    def process(self, record: Record) -> None:
+        self.context.forward(record.replace(value=[record.value["n"], *(name for name, _ in record.headers)]))
+
+
+def merged_with_its_own_copy(*, with_state: bool) -> Topology:
+    """Each record, and a copy of it under the key it names."""
+    builder = StreamsBuilder()
+    read = builder.stream("left", value=Json())
+    if with_state:
+        read = read.left_join(builder.table("right", value=Json()), lambda value, user: value)
+    copies = read.select_key(lambda key, value: value["to"]).repartition(name="copies")
+    both = read.merge(copies.map_values(lambda value: value | {"n": "copy"})).process_values(ShowsHeaders)
+    both.group_by_key().aggregate(list, lambda key, shown, seen: [*seen, shown]).to_stream().to("out")
+    return builder.build()
+
+
+@pytest.mark.parametrize("with_state", [False, True])
+def test_at_equal_times_what_was_read_comes_before_what_was_repartitioned(with_state: bool) -> None:
+    topology = merged_with_its_own_copy(with_state=with_state)
+    names = [chr(ord("a") + n) for n in range(12)]
+    sent = [
+        (key.encode(), Json().encode({"n": f"{key}{at}", "to": names[(n + shift) % 12]}), at, (("mine", b""),), 0)
+        for at, shift in ((5, 1), (5, 5), (7, 3))
+        for n, key in enumerate(names)
+    ]
+    line = Line(topology, Config(), ["left", "right", "out"], 4)
+    written = line.batch(line.send("left", sent))
+    got = {key.decode(): Json().decode(value) for _, (key, value, _, _, _) in written}
+    assert got == {
+        key: [[shown, "mine"] for shown in (f"{key}5", f"{key}5", "copy", "copy", f"{key}7", "copy")] for key in names
+    }
 
 
 def check(topology: Topology, steps: list[Update], sizes: list[int], partitions: int) -> None:

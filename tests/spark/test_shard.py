@@ -1,11 +1,16 @@
-"""How results are packed into rows, whatever their size, and what is counted."""
+"""How results are packed into rows, whatever their size, in which order a shard takes those of several senders, and
+what is counted."""
+
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater import Config, StreamsBuilder
 from headwater.streams.spark import shard
-from headwater.streams.spark.rows import unpack
-from headwater.streams.spark.shard import Routes, output_rows
+from headwater.streams.spark.rows import Row, pack, unpack
+from headwater.streams.spark.shard import Routes, _merged, output_rows
 from tests.spark.line import Line
 
 
@@ -22,6 +27,37 @@ def test_a_row_has_neither_too_many_records_nor_too_many_bytes(monkeypatch: pyte
     ]  # fmt: skip
     assert [record[1] for records in packed for record in records] == values
     assert [row[5] for row in rows] == [(5 << 20) + at for at in range(7)]
+
+
+def by_lowest_head(senders: list[list[int]]) -> list[tuple[int, int]]:
+    """The (sender, place) of each record, one after the other."""
+    places, order = [0] * len(senders), []
+    while heads := [(sent[at], n) for n, (sent, at) in enumerate(zip(senders, places, strict=True)) if at < len(sent)]:
+        _, sender = min(heads)
+        order.append((sender, places[sender]))
+        places[sender] += 1
+    return order
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=12), min_size=2, max_size=4),
+    st.integers(1, 5),
+    st.integers(1, 5),
+)
+def test_of_several_senders_the_lowest_timestamp_goes_first(
+    senders: list[list[int]], packed: int, at_once: int
+) -> None:
+    rows: list[Row] = []
+    for sender, times in enumerate(senders):
+        records = [(b"%d" % sender, b"%d" % at, time, (), 0) for at, time in enumerate(times)]
+        rows += [(1, 0, "t", 0, sender, at, pack(records[at : at + packed])) for at in range(0, len(times), packed)]
+    with mock.patch.object(shard, "AT_ONCE", at_once):
+        chunks = list(_merged(rows, 100))
+    records = [record for chunk in chunks for record in chunk.load()]
+    assert [(int(record[0] or b""), int(record[1] or b"")) for record in records] == by_lowest_head(senders)
+    assert [record[4] for record in records] == [*range(100, 100 + len(records))]
+    assert [chunk.last for chunk in chunks] == [chunk.load()[-1][4] for chunk in chunks]
+    assert all(chunk.count == len(chunk.load()) <= at_once for chunk in chunks)
 
 
 @pytest.mark.parametrize("stateful", [False, True])

@@ -129,3 +129,14 @@ def test_nothing_is_waited_for_when_that_is_off_or_no_more_records_will_come() -
         inputs.draining = draining
         inputs.feed(left, [record(1, 0)])
         assert inputs.ready(0)
+
+
+def test_an_input_with_more_to_come_holds_the_others_up_also_when_no_more_will_come_elsewhere() -> None:
+    left, right = queue("left"), queue("right")
+    inputs = group(0, left, right)
+    inputs.draining = True
+    right.caught_up = False
+    inputs.feed(left, [record(1, 0)])
+    assert not inputs.ready(0)
+    right.caught_up = True
+    assert inputs.ready(0)
