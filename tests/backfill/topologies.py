@@ -26,6 +26,7 @@ from headwater import (
     TimeWindows,
     Topology,
     Versioned,
+    Window,
 )
 from headwater.dsl.partitioner import partition_for
 from headwater.dsl.serde import Serde
@@ -291,9 +292,12 @@ def suppress(sources: Sources, name: str) -> KStream:
 
 @case("on-close", closing_rows, "all")
 def on_close(sources: Sources, name: str) -> KStream:
+    """Kept for longer than until they close: where stream time leaps over that, closed windows are lost, here as in
+    Kafka Streams."""
     windows = TimeWindows.of(10 * SECOND, grace=GRACE)
     grouped = by_city(sources.orders, name).windowed_by(windows).emit_strategy("on-close")
-    return grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream()
+    kept = Window(value=Json(), retention=timedelta(minutes=2))
+    return grouped.aggregate(nothing, add, store=kept, name=f"{name}-step").to_stream()
 
 
 def user_cities(inputs: Inputs) -> list[tuple[str, Event]]:
