@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv dev jars demo test conformance-spark kill-kafka kill-spark rebalance-kafka check bench-core \
+.PHONY: help venv dev jars demo test conformance-spark backfill kill-kafka kill-spark rebalance-kafka check bench-core \
 	bench-log bench-load bench-restore bench-spark lock clean
 
 VENV := .venv
@@ -35,6 +35,10 @@ kill-kafka: dev jars ## kill workers on Kafka 40 times for each of 5 seeds, whic
 
 kill-spark: dev jars ## kill a query's JVM 10 times, on the log and on Kafka, which takes ten minutes
 	HEADWATER_KILLS=many $(BIN)/pytest -q -n 0 tests/spark/test_restart.py
+
+backfill: dev jars ## run every topology with a repartition over 20,000 records, on every back end, which takes half an hour
+	HEADWATER_BACKFILL=all $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/backfill \
+		tests/kafka/test_partitions.py tests/spark/test_partitions.py
 
 rebalance-kafka: dev jars ## let workers on Kafka come and go for two minutes, and measure the pauses
 	HEADWATER_REBALANCE=long $(BIN)/pytest -q -n 0 tests/kafka/test_rebalance.py

@@ -9,7 +9,7 @@ from tests.backfill.inputs import Inputs
 from tests.backfill.results import Outcome, Row, difference, lost_records
 from tests.backfill.topologies import CASES, GROUPS, build
 
-# All of it takes a quarter of an hour: `make backfill`.
+# All of it takes half an hour: `make backfill`.
 ALL = os.environ.get("HEADWATER_BACKFILL") == "all"
 FEW, MANY = 2_000, 20_000
 
@@ -21,8 +21,8 @@ class Run(NamedTuple):
     names: tuple[str, ...]
     inputs: Inputs
 
-    def build(self) -> Topology:
-        return build(self.names)
+    def build(self, prefix: str = "") -> Topology:
+        return build(self.names, prefix)
 
     def expected(self, name: str) -> list[Row]:
         return _expected(name, self.inputs)
@@ -40,12 +40,20 @@ def _run(label: str, names: tuple[str, ...], size: int, seed: int = 0) -> Run:
     return Run(label, names, Inputs(size, seed, step_ms=1_000 if "copies-at-equal-times" in names else 2))
 
 
-def runs(many: tuple[str, ...] = ("shop",)) -> list[Run]:
-    """Each group as one application, those named on many records; and when all is asked for, each topology alone."""
+def runs(*only: str) -> list[Run]:
+    """Each group as one application, the shop's on many records; or some of the groups, where each takes long.
+
+    When all is asked for: all groups, with another seed, and each topology alone on many records.
+    """
     if not ALL:
-        return [_run(group, names, MANY if group in many else FEW) for group, names in GROUPS.items()]
-    groups = [_run(group, names, MANY, seed=1) for group, names in GROUPS.items()]
-    return groups + [_run(f"{name}-alone", (name,), MANY, seed=2) for name in CASES]
+        groups = {group: names for group, names in GROUPS.items() if not only or group in only}
+        return [_run(group, names, MANY if group == "shop" else FEW) for group, names in groups.items()]
+    return few(*GROUPS, seed=1) + [_run(f"{name}-alone", (name,), MANY, seed=2) for name in CASES]
+
+
+def few(*groups: str, seed: int = 0) -> list[Run]:
+    """Some groups, each as one application, on few records."""
+    return [_run(group, GROUPS[group], FEW, seed) for group in groups]
 
 
 def check_equal(run: Run, outcome: Outcome) -> None:

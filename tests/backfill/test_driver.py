@@ -4,7 +4,7 @@ import pytest
 
 from tests.backfill.inputs import BEGIN, DISORDER_MS, END, KEYS, PARTITIONS, Inputs
 from tests.backfill.players import by_driver
-from tests.backfill.runs import Run, check_counted, check_equal, runs
+from tests.backfill.runs import Run, check_counted, check_equal, few, runs
 from tests.backfill.topologies import CASES, GROUPS, read_by
 
 
@@ -13,7 +13,7 @@ def test_the_driver_gives_what_plain_python_gives(run: Run) -> None:
     check_equal(run, by_driver(run.build(), run.inputs, run.names))
 
 
-@pytest.mark.parametrize("run", [run for run in runs(()) if run.label in ("windows", "merged", "shop")], ids=str)
+@pytest.mark.parametrize("run", few("windows", "merged", "shop"), ids=str)
 def test_what_comes_one_partition_after_the_other_is_found_missing_and_counted(run: Run) -> None:
     """The control: a back end that lets one partition run ahead loses records, and all of this notices."""
     outcome = by_driver(run.build(), run.inputs, run.names, one_after_the_other=True)

@@ -17,6 +17,7 @@ from headwater import (
     Int64,
     JoinWindows,
     Json,
+    KStream,
     SessionWindows,
     SlidingWindows,
     Str,
@@ -25,8 +26,10 @@ from headwater import (
     TimeWindows,
     Topology,
     Versioned,
+    Window,
 )
 from headwater.dsl.partitioner import partition_for
+from headwater.dsl.serde import Serde
 from tests.backfill.inputs import (
     END,
     PARTITIONS,
@@ -52,38 +55,42 @@ def moved(order: str, user: str) -> str:
 
 
 class Sources:
-    """The streams and tables of a topology, each made by the first who asks for it."""
+    """The streams and tables of a topology, each made by the first who asks for it; all topics begin with `prefix`."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
         self.builder = StreamsBuilder(key=Str(), value=Str())
+
+    def topic(self, name: str) -> str:
+        return self._prefix + name
 
     @cached_property
     def orders(self) -> Any:
-        return self.builder.stream("orders")
+        return self.builder.stream(self.topic("orders"))
 
     @cached_property
     def clicks(self) -> Any:
-        return self.builder.stream("clicks")
+        return self.builder.stream(self.topic("clicks"))
 
     @cached_property
     def users(self) -> Any:
-        return self.builder.table("users")
+        return self.builder.table(self.topic("users"))
 
     @cached_property
     def members(self) -> Any:
-        return self.builder.table("members")
+        return self.builder.table(self.topic("members"))
 
     @cached_property
     def profiles(self) -> Any:
-        return self.builder.table("profiles")
+        return self.builder.table(self.topic("profiles"))
 
     @cached_property
     def places(self) -> Any:
-        return self.builder.table("places")
+        return self.builder.table(self.topic("places"))
 
     @cached_property
     def prices(self) -> Any:
-        return self.builder.table("prices", store=Versioned("prices", retention=timedelta(minutes=10)))
+        return self.builder.table(self.topic("prices"), store=Versioned("prices", retention=timedelta(minutes=10)))
 
     @cached_property
     def regrouped(self) -> Any:
@@ -92,15 +99,21 @@ class Sources:
         return joined.select_key(lambda key, value: city_of(value)).repartition(name="by-city", value=Str())
 
 
+# Draws a topology and gives what is written; its steps' names begin with the name.
+Draw = Callable[[Sources, str], KStream]
+
+
 @dataclass(frozen=True)
 class Case:
     """One topology of the registry."""
 
     name: str
-    draw: Callable[[Sources, str], None]
+    draw: Draw
     expected: Callable[[Inputs], list[Row]]
     # "all": every result counts, in any order; "last": what each key ends with.
     compare: Literal["all", "last"]
+    # The serde of values, where the steps do not know it.
+    value: Serde | None = None
     # Whether all runs agree on the results' timestamps, and whether on their headers.
     timestamps: bool = True
     headers: bool = False
@@ -115,27 +128,28 @@ CASES: dict[str, Case] = {}
 
 def case(
     name: str, expected: Callable[[Inputs], list[Row]], compare: Literal["all", "last"], **options: Any
-) -> Callable[[Callable[[Sources, str], None]], Callable[[Sources, str], None]]:
+) -> Callable[[Draw], Draw]:
     """Enter a topology into the registry."""
 
-    def enter(draw: Callable[[Sources, str], None]) -> Callable[[Sources, str], None]:
+    def enter(draw: Draw) -> Draw:
         CASES[name] = Case(name, draw, expected, compare, **options)
         return draw
 
     return enter
 
 
-def build(names: Iterable[str]) -> Topology:
+def build(names: Iterable[str], prefix: str = "") -> Topology:
     """Some topologies of the registry as one."""
-    sources = Sources()
+    sources = Sources(prefix)
     for name in names:
-        CASES[name].draw(sources, name)
+        CASES[name].draw(sources, name).to(sources.topic(name), value=CASES[name].value)
     return sources.builder.build()
 
 
-def read_by(topology: Topology) -> set[str]:
-    """The topics that a topology reads and does not write."""
-    return {topic for source in topology.sources() for topic in source.topics} - set(topology.internal_topics)
+def read_by(topology: Topology, prefix: str = "") -> set[str]:
+    """The input topics of a topology, without their prefix."""
+    read = {topic for source in topology.sources() for topic in source.topics} - set(topology.internal_topics)
+    return {topic.removeprefix(prefix) for topic in read}
 
 
 # ---- windows ---------------------------------------------------------------------------------------------------------
@@ -194,17 +208,17 @@ def tumbling_rows(inputs: Inputs) -> list[Row]:
 
 
 @case("tumbling", tumbling_rows, "last", records=count_of)
-def tumbling(sources: Sources, name: str) -> None:
+def tumbling(sources: Sources, name: str) -> KStream:
     windows = TimeWindows.of(60 * SECOND, grace=GRACE)
     grouped = by_city(sources.orders, name).windowed_by(windows)
-    grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream()
 
 
 @case("hopping", lambda inputs: gathered(cities(inputs.orders), hopped), "last")
-def hopping(sources: Sources, name: str) -> None:
+def hopping(sources: Sources, name: str) -> KStream:
     windows = TimeWindows.of(60 * SECOND, grace=GRACE, advance=20 * SECOND)
     grouped = by_city(sources.orders, name).windowed_by(windows)
-    grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream()
 
 
 def sliding_rows(inputs: Inputs) -> list[Row]:
@@ -224,9 +238,9 @@ def sliding_rows(inputs: Inputs) -> list[Row]:
 
 
 @case("sliding", sliding_rows, "last")
-def sliding(sources: Sources, name: str) -> None:
+def sliding(sources: Sources, name: str) -> KStream:
     grouped = by_city(sources.orders, name).windowed_by(SlidingWindows.of(5 * SECOND, grace=GRACE))
-    grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream()
 
 
 def sessions(events: Iterable[tuple[str, Event]]) -> list[Row]:
@@ -248,10 +262,10 @@ def sessions(events: Iterable[tuple[str, Event]]) -> list[Row]:
 
 
 @case("session", lambda inputs: sessions(cities(inputs.orders)), "last", records=count_of)
-def session(sources: Sources, name: str) -> None:
+def session(sources: Sources, name: str) -> KStream:
     windows = SessionWindows.of(2 * SECOND, grace=GRACE)
     grouped = by_city(sources.orders, name).windowed_by(windows)
-    grouped.aggregate(nothing, add, merge=add_sessions, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(nothing, add, merge=add_sessions, value=Json(), name=f"{name}-step").to_stream()
 
 
 def closed(rows: Iterable[Row]) -> list[Row]:
@@ -269,18 +283,21 @@ def closing_rows(inputs: Inputs) -> list[Row]:
 
 
 @case("suppress", closing_rows, "all")
-def suppress(sources: Sources, name: str) -> None:
+def suppress(sources: Sources, name: str) -> KStream:
     windows = TimeWindows.of(10 * SECOND, grace=GRACE)
     grouped = by_city(sources.orders, name).windowed_by(windows)
     counted = grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step")
-    counted.suppress(Suppress.until_window_closes(), name=f"{name}-until-closed").to_stream().to(name)
+    return counted.suppress(Suppress.until_window_closes(), name=f"{name}-until-closed").to_stream()
 
 
 @case("on-close", closing_rows, "all")
-def on_close(sources: Sources, name: str) -> None:
+def on_close(sources: Sources, name: str) -> KStream:
+    """Kept for longer than until they close: where stream time leaps over that, closed windows are lost, here as in
+    Kafka Streams."""
     windows = TimeWindows.of(10 * SECOND, grace=GRACE)
     grouped = by_city(sources.orders, name).windowed_by(windows).emit_strategy("on-close")
-    grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream().to(name)
+    kept = Window(value=Json(), retention=timedelta(minutes=2))
+    return grouped.aggregate(nothing, add, store=kept, name=f"{name}-step").to_stream()
 
 
 def user_cities(inputs: Inputs) -> list[tuple[str, Event]]:
@@ -289,11 +306,11 @@ def user_cities(inputs: Inputs) -> list[tuple[str, Event]]:
 
 
 @case("table-window", lambda inputs: gathered(user_cities(inputs), tumbled(MINUTE_MS)), "last", records=count_of)
-def table_window(sources: Sources, name: str) -> None:
+def table_window(sources: Sources, name: str) -> KStream:
     """A table joined, what it says grouped by, and windows of that."""
     joined = sources.orders.join(sources.users, moved, name=f"{name}-join")
     grouped = by_city(joined, name).windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE))
-    grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream()
 
 
 def cogroup_rows(inputs: Inputs) -> list[Row]:
@@ -301,11 +318,11 @@ def cogroup_rows(inputs: Inputs) -> list[Row]:
 
 
 @case("cogroup", cogroup_rows, "last", records=count_of)
-def cogroup(sources: Sources, name: str) -> None:
+def cogroup(sources: Sources, name: str) -> KStream:
     """Two streams, both repartitioned, into one window."""
     one, other = by_city(sources.orders, f"{name}-orders"), by_city(sources.clicks, f"{name}-clicks")
     windowed = one.cogroup(add).cogroup(other, add).windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE))
-    windowed.aggregate(nothing, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return windowed.aggregate(nothing, value=Json(), name=f"{name}-step").to_stream()
 
 
 def nested_rows(inputs: Inputs) -> list[Row]:
@@ -314,12 +331,12 @@ def nested_rows(inputs: Inputs) -> list[Row]:
 
 
 @case("window-of-windows", nested_rows, "last", timestamps=False, records=lambda row: row.value)
-def window_of_windows(sources: Sources, name: str) -> None:
+def window_of_windows(sources: Sources, name: str) -> KStream:
     """How often the windows of 10 s have changed, in each minute and region."""
     inner = by_city(sources.orders, name).windowed_by(TimeWindows.of(10 * SECOND, grace=GRACE))
     changes = inner.count(name=f"{name}-step-one").to_stream().map(lambda key, count: (key.key, "1"))
     grouped = changes.group_by(lambda key, value: region_of(key), key=Str(), value=Str(), name=f"{name}-again")
-    grouped.windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE)).count(name=f"{name}-step-two").to_stream().to(name)
+    return grouped.windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE)).count(name=f"{name}-step-two").to_stream()
 
 
 # ---- a stream and its own copy ---------------------------------------------------------------------------------------
@@ -331,11 +348,11 @@ def merged_rows(inputs: Inputs) -> list[Row]:
 
 
 @case("merged-with-itself", merged_rows, "last", records=count_of)
-def merged_with_itself(sources: Sources, name: str) -> None:
+def merged_with_itself(sources: Sources, name: str) -> KStream:
     """Orders of each key, and of the peer: the same stream, repartitioned."""
     copy = sources.orders.select_key(lambda key, value: peer_of(value)).repartition(name=name)
     grouped = sources.orders.merge(copy).group_by_key().windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE))
-    grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream()
 
 
 def copied_rows(inputs: Inputs) -> list[Row]:
@@ -353,8 +370,8 @@ def after_its_copy(key: str, value: str, seen: list[Any]) -> list[Any]:
     return [count, early + (number not in waiting), [one for one in waiting if one != number]]
 
 
-@case("copies-at-equal-times", copied_rows, "last", timestamps=False)
-def copies_at_equal_times(sources: Sources, name: str) -> None:
+@case("copies-at-equal-times", copied_rows, "last", value=Json(), timestamps=False)
+def copies_at_equal_times(sources: Sources, name: str) -> KStream:
     """A copy has its original's timestamp and comes after it, since it is repartitioned."""
     direct = sources.orders.map_values(lambda value: f"direct {number_of(value)}")
     copy = sources.orders.map_values(lambda value: f"copy {number_of(value)}").repartition(name=name, value=Str())
@@ -363,7 +380,7 @@ def copies_at_equal_times(sources: Sources, name: str) -> None:
         .group_by_key(value=Str())
         .aggregate(lambda: [0, 0, []], after_its_copy, value=Json(), name=f"{name}-step")
     )
-    counted.map_values(lambda seen: seen[:2]).to_stream().to(name, value=Json())
+    return counted.map_values(lambda seen: seen[:2]).to_stream()
 
 
 # ---- joins -----------------------------------------------------------------------------------------------------------
@@ -393,19 +410,19 @@ def pair(order: str, click: str | None) -> list[int | None]:
     return [number_of(order), None if click is None else number_of(click)]
 
 
-@case("stream-join", lambda inputs: pairs(inputs, lambda event: event.city, 1_000), "all")
-def stream_join(sources: Sources, name: str) -> None:
+@case("stream-join", lambda inputs: pairs(inputs, lambda event: event.city, 1_000), "all", value=Json())
+def stream_join(sources: Sources, name: str) -> KStream:
     left, right = (s.select_key(lambda key, value: city_of(value)) for s in (sources.orders, sources.clicks))
-    left.join(right, pair, JoinWindows.of(SECOND, grace=GRACE), name=name).to(name, value=Json())
+    return left.join(right, pair, JoinWindows.of(SECOND, grace=GRACE), name=name)
 
 
 # An order that comes after the end of its window has been reached is written without a click at once, as in Kafka
 # Streams: so the window is wider than the disorder. One without a click is written when the window has closed and
 # another record comes: near the end, not all are.
-@case("stream-left-join", left_pairs, "all", settled=lambda row: row.timestamp < END - MINUTE_MS)
-def stream_left_join(sources: Sources, name: str) -> None:
+@case("stream-left-join", left_pairs, "all", value=Json(), settled=lambda row: row.timestamp < END - MINUTE_MS)
+def stream_left_join(sources: Sources, name: str) -> KStream:
     left, right = (s.select_key(lambda key, value: peer_of(value)) for s in (sources.orders, sources.clicks))
-    left.left_join(right, pair, JoinWindows.of(10 * SECOND, grace=GRACE), name=name).to(name, value=Json())
+    return left.left_join(right, pair, JoinWindows.of(10 * SECOND, grace=GRACE), name=name)
 
 
 def priced(inputs: Inputs) -> list[Row]:
@@ -419,13 +436,11 @@ def priced(inputs: Inputs) -> list[Row]:
     return rows
 
 
-@case("as-of-join", priced, "all", headers=True)
-def as_of_join(sources: Sources, name: str) -> None:
+@case("as-of-join", priced, "all", value=Json(), headers=True)
+def as_of_join(sources: Sources, name: str) -> KStream:
     """The price at an order's own time, though both go on changing."""
     ordered = sources.orders.select_key(lambda key, value: city_of(value))
-    ordered.join(sources.prices, lambda order, price: [number_of(order), number_of(price)], name=name).to(
-        name, value=Json()
-    )
+    return ordered.join(sources.prices, lambda order, price: [number_of(order), number_of(price)], name=name)
 
 
 # ---- counts and tables -----------------------------------------------------------------------------------------------
@@ -441,8 +456,8 @@ def counted(keys: Iterable[tuple[str, int]]) -> list[Row]:
 
 
 @case("count", lambda inputs: counted((o.city, o.timestamp) for o in inputs.orders), "last")
-def count(sources: Sources, name: str) -> None:
-    by_city(sources.orders, name).count(name=f"{name}-step").to_stream().to(name)
+def count(sources: Sources, name: str) -> KStream:
+    return by_city(sources.orders, name).count(name=f"{name}-step").to_stream()
 
 
 def regions(inputs: Inputs) -> list[Row]:
@@ -450,11 +465,11 @@ def regions(inputs: Inputs) -> list[Row]:
 
 
 @case("count-behind-two", regions, "last")
-def count_behind_two(sources: Sources, name: str) -> None:
+def count_behind_two(sources: Sources, name: str) -> KStream:
     """Repartitioned twice, then counted."""
     once = sources.orders.select_key(lambda key, value: city_of(value)).repartition(name=f"{name}-once")
     twice = once.group_by(lambda key, value: region_of(key), name=f"{name}-twice")
-    twice.count(name=f"{name}-step").to_stream().to(name)
+    return twice.count(name=f"{name}-step").to_stream()
 
 
 def add_number(key: str, value: int, total: int) -> int:
@@ -466,12 +481,12 @@ def take_number(key: str, value: int, total: int) -> int:
 
 
 @case("count-regrouped", regions, "last")
-def count_regrouped(sources: Sources, name: str) -> None:
+def count_regrouped(sources: Sources, name: str) -> KStream:
     """Counts of cities, summed by region as they change."""
     counts = by_city(sources.orders, name).count(name=f"{name}-step")
     again = f"{name}-again"
     grouped = counts.group_by(lambda city, count: (region_of(city), count), key=Str(), value=Int64(), name=again)
-    grouped.aggregate(int, add_number, take_number, value=Int64(), name=f"{name}-sum").to_stream().to(name)
+    return grouped.aggregate(int, add_number, take_number, value=Int64(), name=f"{name}-sum").to_stream()
 
 
 def latest(events: Iterable[Event]) -> dict[str, Event]:
@@ -511,10 +526,10 @@ def table_rows(inputs: Inputs) -> list[Row]:
 
 # Which rows a group has had for a while depends on which of two tables changed first, and so does its timestamp.
 @case("tables-regrouped", table_rows, "last", timestamps=False)
-def tables_regrouped(sources: Sources, name: str) -> None:
+def tables_regrouped(sources: Sources, name: str) -> KStream:
     joined = sources.members.join(sources.profiles, both, name=f"{name}-join")
     grouped = joined.group_by(lambda key, value: (city_of(value), value), key=Str(), value=Str(), name=name)
-    grouped.aggregate(int, add_amount, take_amount, value=Int64(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(int, add_amount, take_amount, value=Int64(), name=f"{name}-step").to_stream()
 
 
 def foreign_rows(inputs: Inputs) -> list[Row]:
@@ -524,7 +539,7 @@ def foreign_rows(inputs: Inputs) -> list[Row]:
 
 
 @case("foreign-key-join", foreign_rows, "last", timestamps=False)
-def foreign_key_join(sources: Sources, name: str) -> None:
+def foreign_key_join(sources: Sources, name: str) -> KStream:
     """A foreign-key join behind a join, and another repartition behind it."""
     joined = sources.members.join(sources.profiles, both, name=f"{name}-join", store=f"{name}-joined", value=Str())
     placed = joined.join(
@@ -536,29 +551,29 @@ def foreign_key_join(sources: Sources, name: str) -> None:
         value=Str(),
     )
     grouped = placed.group_by(lambda key, value: (city_of(value), value), key=Str(), value=Str(), name=name)
-    grouped.aggregate(int, add_amount, take_amount, value=Int64(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(int, add_amount, take_amount, value=Int64(), name=f"{name}-step").to_stream()
 
 
 # ---- join, regroup, window, session, suppress ------------------------------------------------------------------------
 
 
 @case("shop-window", lambda inputs: gathered(user_cities(inputs), tumbled(MINUTE_MS)), "last", records=count_of)
-def shop_window(sources: Sources, name: str) -> None:
+def shop_window(sources: Sources, name: str) -> KStream:
     grouped = sources.regrouped.group_by_key(value=Str()).windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE))
-    grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream()
 
 
 @case("shop-session", lambda inputs: sessions(user_cities(inputs)), "last", records=count_of)
-def shop_session(sources: Sources, name: str) -> None:
+def shop_session(sources: Sources, name: str) -> KStream:
     grouped = sources.regrouped.group_by_key(value=Str()).windowed_by(SessionWindows.of(2 * SECOND, grace=GRACE))
-    grouped.aggregate(nothing, add, merge=add_sessions, value=Json(), name=f"{name}-step").to_stream().to(name)
+    return grouped.aggregate(nothing, add, merge=add_sessions, value=Json(), name=f"{name}-step").to_stream()
 
 
 @case("shop-suppress", lambda inputs: closed(gathered(user_cities(inputs), tumbled(CLOSING_MS))), "all")
-def shop_suppress(sources: Sources, name: str) -> None:
+def shop_suppress(sources: Sources, name: str) -> KStream:
     grouped = sources.regrouped.group_by_key(value=Str()).windowed_by(TimeWindows.of(10 * SECOND, grace=GRACE))
     counted = grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step")
-    counted.suppress(Suppress.until_window_closes(), name=f"{name}-until-closed").to_stream().to(name)
+    return counted.suppress(Suppress.until_window_closes(), name=f"{name}-until-closed").to_stream()
 
 
 # ---- which run together ----------------------------------------------------------------------------------------------

@@ -19,18 +19,9 @@ from headwater.streams.spark.query import SparkBackend
 from tests.backfill.inputs import PARTITIONS, Inputs
 from tests.backfill.players import fill, make_topics, outcome_of, settings
 from tests.backfill.results import DROPPED, LATE, Key, Outcome, Row, decoded, serdes
-from tests.backfill.runs import ALL, Run, check_equal, runs
+from tests.backfill.runs import Run, check_equal, runs
 from tests.backfill.topologies import read_by
 from tests.spark.line import Line
-
-# A Spark job takes seconds for each topology: some of them in every test run.
-QUERIES = ("shop", "tables", "merged", "ties")
-FRAMES = ("shop", "tables")
-
-
-def some(*labels: str) -> list[Run]:
-    return [run for run in runs() if ALL or run.label in labels]
-
 
 # ---- the stages, without Spark ---------------------------------------------------------------------------------------
 
@@ -81,7 +72,7 @@ def by_query(spark: SparkSession, topology: Topology, inputs: Inputs, topics: Se
     return outcome
 
 
-@pytest.mark.parametrize("run", some(*QUERIES), ids=str)
+@pytest.mark.parametrize("run", runs("shop", "tables", "ties"), ids=str)
 def test_a_query_drops_nothing_in_a_backfill(spark: SparkSession, run: Run, tmp_path: Path) -> None:
     check_equal(run, by_query(spark, run.build(), run.inputs, run.names, tmp_path))
 
@@ -135,6 +126,6 @@ def _rows(frame: DataFrame, value_serde: Serde) -> list[Row]:
     return rows
 
 
-@pytest.mark.parametrize("run", some(*FRAMES), ids=str)
+@pytest.mark.parametrize("run", runs("shop"), ids=str)
 def test_dataframes_drop_nothing_in_a_backfill(spark: SparkSession, run: Run) -> None:
     check_equal(run, by_frames(spark, run.build(), run.inputs, run.names))

@@ -9,6 +9,7 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
@@ -19,16 +20,19 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * The topologies of five.py as applications of Kafka Streams, all in one process, which ends in order with its standard
- * input or on SIGTERM. It says on standard output what each of them is doing.
+ * The topologies of five.py, and some of tests/backfill, as applications of Kafka Streams, all in one process, which
+ * ends in order with its standard input or on SIGTERM. It says on standard output what each of them is doing.
  *
  * <pre>
  * Original describe TOPOLOGY OUT IN...
@@ -62,6 +66,12 @@ public final class Original {
     static Topology topology(final String name, final String out, final List<String> in) {
         final StreamsBuilder builder = new StreamsBuilder();
         final Consumed<String, String> text = Consumed.with(TEXT, TEXT);
+        final Grouped<String, String> grouped = Grouped.with(TEXT, TEXT);
+        final Produced<String, Long> numbers = Produced.with(TEXT, NUMBER);
+        if (name.startsWith("backfill-tables-") || name.startsWith("backfill-foreign-")) {
+            summed(members(name, builder, in, text), grouped).to(out, numbers);
+            return builder.build();
+        }
         final KStream<String, String> stream = builder.stream(in.get(0), text);
         switch (name) {
             case "stateless":
@@ -103,10 +113,67 @@ public final class Original {
                         StreamJoined.with(TEXT, TEXT, TEXT))
                     .to(out, Produced.with(TEXT, TEXT));
                 break;
+            case "backfill-count":
+                stream.groupBy((key, value) -> word(value, 1), grouped).count().toStream().to(out, numbers);
+                break;
+            case "backfill-count-behind-two":
+                stream.selectKey((key, value) -> word(value, 1))
+                    .repartition(Repartitioned.with(TEXT, TEXT))
+                    .groupBy((city, value) -> region(city), grouped)
+                    .count()
+                    .toStream()
+                    .to(out, numbers);
+                break;
+            case "backfill-count-regrouped":
+                stream.groupBy((key, value) -> word(value, 1), grouped)
+                    .count()
+                    .groupBy((city, count) -> KeyValue.pair(region(city), count), Grouped.with(TEXT, NUMBER))
+                    .aggregate(() -> 0L, (key, count, sum) -> sum + count, (key, count, sum) -> sum - count,
+                        Materialized.with(TEXT, NUMBER))
+                    .toStream()
+                    .to(out, numbers);
+                break;
             default:
                 throw new IllegalArgumentException("there is no topology " + name);
         }
         return builder.build();
+    }
+
+    // ---- the topologies of tests/backfill whose final results do not depend on which task came first: their values are
+    // `number city amount …`.
+
+    private static String word(final String value, final int at) {
+        return value.split(" ")[at];
+    }
+
+    private static long amount(final String value) {
+        return Long.parseLong(word(value, 2));
+    }
+
+    private static String region(final String city) {
+        return "r" + Integer.parseInt(city.substring(1)) % 7;
+    }
+
+    /** The left value with the amounts of both, in the city of the left or of the right one. */
+    private static String added(final String left, final String right, final String city) {
+        return word(left, 0) + " " + city + " " + (amount(left) + amount(right));
+    }
+
+    private static KTable<String, String> members(final String name, final StreamsBuilder builder, final List<String> in,
+                                                  final Consumed<String, String> text) {
+        final Materialized<String, String, KeyValueStore<Bytes, byte[]>> kept = Materialized.with(TEXT, TEXT);
+        final KTable<String, String> joined = builder.table(in.get(0), text)
+            .join(builder.table(in.get(1), text), (left, right) -> added(left, right, word(left, 1)), kept);
+        if (name.equals("backfill-tables-regrouped")) return joined;
+        final KTable<String, String> places = builder.table(in.get(2), text);
+        return joined.join(places, value -> word(value, 1), (left, right) -> added(left, right, word(right, 1)), kept);
+    }
+
+    private static KStream<String, Long> summed(final KTable<String, String> table, final Grouped<String, String> grouped) {
+        return table.groupBy((key, value) -> KeyValue.pair(word(value, 1), value), grouped)
+            .aggregate(() -> 0L, (key, value, sum) -> sum + amount(value), (key, value, sum) -> sum - amount(value),
+                Materialized.with(TEXT, NUMBER))
+            .toStream();
     }
 
     private static Properties settings(final String application, final String bootstrap, final String directory) {

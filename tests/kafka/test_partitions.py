@@ -1,0 +1,108 @@
+"""Backfills over four partitions on Kafka: one worker drops nothing; and where it does not matter which task comes
+first, Kafka Streams in a JVM ends with the same results."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from headwater import Topology
+from headwater.streams.run import open_app
+from tests.backfill.inputs import PARTITIONS, Inputs
+from tests.backfill.players import PATIENCE as LONG
+from tests.backfill.players import count_app, settings
+from tests.backfill.results import Outcome, Row, decoded, difference
+from tests.backfill.runs import FEW, Run, check_equal, runs
+from tests.backfill.topologies import CASES, build, read_by
+from tests.kafka.broker import PATIENCE, Broker
+from tests.kafka.original import Application, Original
+from tests.kafka.reading import records
+
+
+def send(kafka: Broker, inputs: Inputs, topics: set[str], prefix: str) -> None:
+    """Make topics and fill them, each partition in order."""
+    for topic in topics:
+        kafka.create(prefix + topic, PARTITIONS)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    for record in inputs.of(topics):
+        while True:
+            try:
+                producer.produce(
+                    prefix + record.topic,
+                    key=record.key,
+                    value=record.value,
+                    partition=record.partition,
+                    timestamp=record.timestamp,
+                    headers=list(record.headers),
+                )
+                break
+            except BufferError:
+                producer.poll(1)
+    assert producer.flush(PATIENCE) == 0
+
+
+def results(kafka: Broker, topology: Topology, topic: str) -> list[Row]:
+    """The committed records of a topic."""
+    found = [(m.key(), m.value(), m.timestamp()[1], tuple(m.headers() or ())) for m in records(kafka, topic)]
+    return decoded(topology, topic, found)
+
+
+def by_worker(
+    kafka: Broker, topology: Topology, inputs: Inputs, names: Sequence[str], prefix: str, folder: Path
+) -> Outcome:
+    """Through one worker, over topics that were full before it started."""
+    send(kafka, inputs, read_by(topology, prefix), prefix)
+    for name in names:
+        kafka.create(prefix + name, PARTITIONS)
+    config = settings(f"{prefix}app", state_dir=folder)
+    with open_app(topology, config, f"kafka://{kafka.bootstrap}") as app:
+        app.wait_idle(LONG)
+        outcome = Outcome({name: results(kafka, topology, prefix + name) for name in names})
+        count_app(outcome, app)
+    return outcome
+
+
+@pytest.mark.parametrize("run", runs("joins", "tables", "merged", "shop"), ids=str)
+def test_one_worker_drops_nothing_in_a_backfill(kafka: Broker, run: Run, tmp_path: Path) -> None:
+    prefix = f"partitions-{run}-"
+    check_equal(run, by_worker(kafka, run.build(prefix), run.inputs, run.names, prefix, tmp_path))
+
+
+# ---- Kafka Streams ---------------------------------------------------------------------------------------------------
+
+# A topology whose final results do not depend on which task came first, and what it reads, in the original's order.
+BESIDE = {
+    "count": ("orders",),
+    "count-behind-two": ("orders",),
+    "count-regrouped": ("orders",),
+    "tables-regrouped": ("members", "profiles"),
+    "foreign-key-join": ("members", "profiles", "places"),
+}
+PREFIX = "partitions-beside-"
+BESIDE_INPUTS = Inputs(FEW, seed=3)
+
+
+@pytest.fixture(scope="module")
+def original(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
+    """The applications of Kafka Streams, over inputs that were there before they started."""
+    send(kafka, BESIDE_INPUTS, {topic for topics in BESIDE.values() for topic in topics}, PREFIX)
+    applications = []
+    for name, topics in BESIDE.items():
+        out = kafka.create(PREFIX + name, PARTITIONS)
+        inputs = tuple(PREFIX + topic for topic in topics)
+        applications.append(Application(f"{PREFIX}{name}-original", f"backfill-{name}", out, inputs))
+    with Original(kafka, tmp_path_factory.mktemp("original"), *applications) as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_kafka_streams_ends_with_the_same(kafka: Broker, original: Original, name: str) -> None:
+    """The same as plain Python, and so the same as all the others."""
+    case, topology = CASES[name], build([name], PREFIX)
+    expected = case.expected(BESIDE_INPUTS)
+    deadline = time.monotonic() + PATIENCE
+    while (text := difference(case, expected, results(kafka, topology, PREFIX + name))) is not None:
+        assert time.monotonic() < deadline, text
+        time.sleep(0.5)
