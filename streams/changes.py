@@ -17,12 +17,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.dsl.topology import StoreSpec
+from headwater.dsl.topology import ProcessorNode, StoreSpec, Topology
 from headwater.state.backend import Backend
 from headwater.streams.context import Output
 from headwater.streams.stores import Store, open_store
 
-__all__ = ["NOTHING", "TASK", "Changes", "committed_store", "memory_key", "offset_rows", "pickled", "read_committed"]
+__all__ = [
+    "NOTHING",
+    "TASK",
+    "Changes",
+    "committed_store",
+    "memory_key",
+    "offset_rows",
+    "pickled",
+    "read_committed",
+    "step_memory",
+    "store_memories",
+    "store_memory",
+]
 
 TASK = "|task"
 
@@ -68,10 +80,32 @@ NOTHING = pickled({})
 def committed_store(spec: StoreSpec, backend: Backend) -> Store:
     """A store as it was committed last, apart from what its task is doing now; not to be written to."""
     store = open_store(spec, backend)
-    (memory,) = backend.get_many(TASK, [memory_key(f"store {spec.name}")])
+    (memory,) = backend.get_many(TASK, [memory_key(store_memory(spec))])
     if memory is not None:
         store.remember(pickle.loads(memory)["memory"])
     return store
+
+
+def store_memory(spec: StoreSpec) -> str:
+    """The name of a store's memory."""
+    return f"store {spec.rows}"
+
+
+def step_memory(topology: Topology, node: str, store: str) -> str:
+    """The name of the memory of a step that keeps a store. Steps' own names shift as others are added, so it goes by
+    the store's; several steps of one store, as of a cogroup, are told apart by their order."""
+    keeping = [
+        name
+        for name, step in topology.nodes.items()
+        if isinstance(step, ProcessorNode) and getattr(step.op, "store", None) == store
+    ]
+    number = keeping.index(node) if node in keeping else 0
+    return f"step of {topology.stores[store].rows}" + (f" {number + 1}" if number else "")
+
+
+def store_memories(rows: str) -> list[str]:
+    """The names of all memories that belong to a store, by the name its rows are kept under."""
+    return [f"store {rows}", f"step of {rows}", f"steps of {rows}"]
 
 
 def memory_key(name: str) -> bytes:

@@ -23,6 +23,7 @@ from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import Changes
 from headwater.streams.connection import Connection, Place, Standby, TaskCommit, Undone
 from headwater.streams.context import Output
+from headwater.streams.identity import adopted, identity_of
 from headwater.streams.metrics import Meter
 from headwater.streams.plan import Plan, plan
 from headwater.streams.stores import Store
@@ -152,6 +153,10 @@ class Worker:
         ]
         if missing:
             raise TopologyError(missing)
+        planned = plan(self.topology, self.config, self._partitions_of_external)
+        kept = self._connection.identify(identity_of(self.topology, self.config, planned.partitions))
+        # From here on under the names that its state is kept under.
+        self.topology = adopted(self.topology, kept)
         planned = plan(self.topology, self.config, self._partitions_of_external)
         for topic in self.topology.internal_topics:
             real = f"{self.config.app_id}-{topic}"

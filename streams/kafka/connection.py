@@ -17,7 +17,6 @@ results.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 import os
@@ -37,19 +36,30 @@ from headwater.dsl.partitioner import partition_for
 from headwater.dsl.topology import Sink, StoreSpec, Topology
 from headwater.errors import StateError, StreamsError, TopologyError
 from headwater.state.rocks import RocksBackend
-from headwater.streams.changes import TASK, memory_key, offset_rows, pickled, read_committed
+from headwater.streams.changes import (
+    TASK,
+    memory_key,
+    offset_rows,
+    pickled,
+    read_committed,
+    step_memory,
+    store_memory,
+)
 from headwater.streams.connection import GiveUp, Place, Standby, TaskCommit
 from headwater.streams.context import Output
+from headwater.streams.identity import Identity, adopted
 from headwater.streams.kafka.changelog import Changelog, changelogs
 from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, windowed_changelog
 from headwater.streams.kafka.copies import CHECKPOINT, Copies, MemoryLog, StateLog, checkpoint
 from headwater.streams.kafka.offset_notes import NO_TIME, decode, encode
 from headwater.streams.kafka.reader import Reader
+from headwater.streams.kafka.record import KafkaRecord
 from headwater.streams.kafka.recovery import expired, observed
 from headwater.streams.kafka.roster import TOPIC_SETTINGS, Announcement, Roster, standbys_of, workers_topic
 from headwater.streams.kafka.seat import Seat
 from headwater.streams.kafka.slots import Slot
 from headwater.streams.kafka.writer import NewRecord, Writer
+from headwater.streams.log_record import announce, is_another
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.task import TaskSpec
@@ -85,7 +95,7 @@ class KafkaConnection:
         self._app_id = config.app_id
         self._slot = slot
         self._endpoint = endpoint
-        self._hash = hashlib.sha256(topology.describe().encode()).hexdigest()
+        self._hash = ""
         self._writer = Writer(settings, f"{config.app_id}-{slot.id}" if config.exactly_once else None)
         longest = self._writer.timeout_ms
         if longest is not None and config.commit_interval_ms >= longest:
@@ -135,6 +145,41 @@ class KafkaConnection:
                 ]
             )
 
+    def identify(self, now: Identity) -> Identity:
+        record = KafkaRecord(self._settings, self._app_id, self._cluster)
+        others = workers_topic(self._app_id) in self._cluster.topics(anew=True)
+        try:
+            before, fit = record.compared(now, self._config.renamed)
+            self._hash = fit.identity.fingerprint
+        except TopologyError as error:
+            if others and self._others():
+                raise TopologyError([is_another(self._app_id), *error.faults]) from None
+            raise
+        if others:
+            self.roster = self._enrol()
+        if before is not None:
+            self._keep_longer(before, fit.identity)
+        if fit.identity != before:
+            fit = record.keep(now, self._config.renamed, self._config.replication_factor)
+            if before is not None:
+                announce(fit)
+        self._hash = fit.identity.fingerprint
+        self._topology = adopted(self._topology, fit.identity)
+        return fit.identity
+
+    def _keep_longer(self, before: Identity, now: Identity) -> None:
+        """Have changelogs keep what their stores are to keep longer than before."""
+        known = {store.kept or name: store.retention_ms for name, store in before.stores.items()}
+        there = self._cluster.topics()
+        longer = {
+            f"{self._app_id}-{rows}-changelog": windowed_changelog(store.retention_ms)["retention.ms"]
+            for name, store in now.stores.items()
+            if (rows := store.kept or name) in known
+            and store.retention_ms > known[rows] > 0
+            and not store.kind.startswith("versioned")
+        }
+        self._cluster.keep_longer({topic: at for topic, at in longer.items() if topic in there})
+
     def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
         self._specs = {spec.task_id: spec for spec in plan.tasks}
         self._inputs = inputs
@@ -153,13 +198,14 @@ class KafkaConnection:
             task_id: {
                 (f"{self._app_id}-{changelog.name}-changelog", spec.partition): changelog
                 for changelog in changelogs(spec.stores())
-                if changelog.name not in self._topology.source_changelogs
+                if changelog.spec.name not in self._topology.source_changelogs
             }
             for task_id, spec in self._specs.items()
         }
         self._make_topics()
         self._writer.bound_batches(self._ask_largest(self._written()))
-        self.roster = self._enrol()
+        if self.roster is None:
+            self.roster = self._enrol()
         self._writer.open()
         instance = self._config.instance_id
         if instance is not None and self._slot.number:
@@ -221,25 +267,29 @@ class KafkaConnection:
         sinks += [topic for topic in (self._config.dead_letters, self._config.late) if topic is not None]
         return {t for t in sinks if isinstance(t, str) and t not in self._topology.internal_topics}
 
-    def _enrol(self) -> Roster:
-        """Listen who else is there, and refuse to join those that run another topology."""
+    def _roster_of_all(self) -> Roster:
+        """Listen who else is there."""
         roster = Roster(self._settings, self._app_id, self._slot.id)
         deadline = time.monotonic() + LISTEN_SECONDS
         while not roster.known and time.monotonic() < deadline:
             roster.poll()
             time.sleep(0.01)
-        if any(other.topology != self._hash for other in roster.live().values()):
-            roster.close()
-            raise self._is_another()
         return roster
 
-    def _is_another(self) -> TopologyError:
-        return TopologyError(
-            [
-                f"application {self._app_id!r} is running with another topology: stop it first, or give this one "
-                f"another id (--app-id)"
-            ]
-        )
+    def _others(self) -> bool:
+        roster = self._roster_of_all()
+        try:
+            return bool(roster.live())
+        finally:
+            roster.close()
+
+    def _enrol(self) -> Roster:
+        """Refuse to join those that run another topology."""
+        roster = self._roster_of_all()
+        if any(other.topology != self._hash for other in roster.live().values()):
+            roster.close()
+            raise TopologyError([is_another(self._app_id)])
+        return roster
 
     # ---- who runs what -----------------------------------------------------------------------------------------
 
@@ -485,7 +535,7 @@ class KafkaConnection:
         self.roster.poll()
         # Two that start at once hear of each other only now; all agree on which is to go.
         if any(other.topology < self._hash for other in self.roster.live().values()):
-            raise self._is_another()
+            raise TopologyError([is_another(self._app_id)])
         standbys = self.standbys
         said = Announcement(
             worker=self._slot.id,
@@ -573,17 +623,18 @@ def _settle(spec: TaskSpec, backend: RocksBackend, committed: Mapping[Place, tup
         stream = max(times["stream"], *later.values())
         own[memory_key("times")] = pickled({**times, "stream": stream, "partitions": {**times["partitions"], **later}})
     for node, name in spec.closing():
-        memory = memories.get(f"node {node}", {})
+        own_memory = step_memory(spec.topology, node, name)
+        memory = memories.get(own_memory) or memories.get(f"node {node}", {})
         closed = max((numbers.get(name, NO_TIME) for _, numbers in notes.values()), default=NO_TIME)
         if closed > memory.get("closed", NO_TIME):
-            own[memory_key(f"node {node}")] = pickled({**memory, "closed": closed})
+            own[memory_key(own_memory)] = pickled({**memory, "closed": closed})
     for store in spec.stores():
-        _settle_store(store, backend, memories.get(f"store {store.name}", {}).get("memory"), batch)
+        _settle_store(store, backend, memories.get(store_memory(store), {}).get("memory"), batch)
     backend.write(batch)
 
 
 def _settle_store(store: StoreSpec, backend: RocksBackend, memory: Any, batch: dict[str, Any]) -> None:
     found = observed(store, backend, memory)
     if found is not None and found != memory:
-        batch[TASK][memory_key(f"store {store.name}")] = pickle.dumps({"memory": found})
+        batch[TASK][memory_key(store_memory(store))] = pickle.dumps({"memory": found})
         batch.update(expired(store, backend, found))

@@ -13,10 +13,11 @@ import msgspec
 
 from headwater.dsl.config import Config
 from headwater.errors import StreamsError
+from headwater.streams.identity import without_unused
 from headwater.streams.queries import State
 from headwater.streams.run import state_directory
 from headwater.streams.sockets import SOCKETS, ask_all
-from headwater.streams.spark.record import FILE
+from headwater.streams.spark.record import FILE, Recorded
 
 __all__ = ["SparkReset", "open_spark_reset"]
 
@@ -34,9 +35,13 @@ class SparkReset:
     state: list[Path]
     topics: list[str] = field(default_factory=list)
     offsets: dict[tuple[str, int], tuple[int | None, int | None]] = field(default_factory=dict)
+    stores: tuple[str, ...] = ()
+    record: Path | None = None  # where stores are to be forgotten
 
     def run(self) -> None:
         """Do it."""
+        if self.record is not None and self.stores:
+            _forget_unused(self.record)
         for path in self.state:
             # Under another name first: a query must not go on from half of a checkpoint.
             gone = path.with_name(f"{path.name}.deleted")
@@ -47,15 +52,36 @@ class SparkReset:
 
 
 @contextmanager
-def open_spark_reset(config: Config, broker: str, checkpoint: str | None = None) -> Iterator[SparkReset]:
-    """A reset of the application's query; refused if it runs, and if what is there is not its checkpoint."""
+def open_spark_reset(
+    config: Config, broker: str, checkpoint: str | None = None, *, unused: bool = False
+) -> Iterator[SparkReset]:
+    """A reset of the application's query; refused if it runs, and if what is there is not its checkpoint.
+
+    With `unused`, only the stores are forgotten that it no longer has: their rows stay in Spark's state, which cannot
+    be written to from outside, and nothing finds them again.
+    """
     directory = state_directory(config, broker).absolute()
     if ask_all(directory / SOCKETS, State()):
         raise StreamsError(f"{config.app_id!r} is running: stop it first, then reset it.")
     place = _local(checkpoint) if checkpoint is not None else directory / "spark"
     if place.exists():
         _check(place, config)
+    if unused:
+        record = place / FILE
+        known = msgspec.json.decode(record.read_bytes(), type=Recorded).known() if record.exists() else None
+        yield SparkReset([], stores=() if known is None else tuple(known.unused), record=record)
+        return
     yield SparkReset([place] if place.exists() else [])
+
+
+def _forget_unused(record: Path) -> None:
+    recorded = msgspec.json.decode(record.read_bytes(), type=Recorded)
+    identity = without_unused(recorded.known(), deleted=False)
+    fresh = record.with_name(f"{record.name}.{recorded.query}")
+    fresh.write_bytes(msgspec.json.encode(msgspec.structs.replace(recorded, identity=identity)))
+    # Hadoop's checksum of what was there.
+    record.with_name(f".{record.name}.crc").unlink(missing_ok=True)
+    fresh.replace(record)
 
 
 def _local(checkpoint: str) -> Path:
