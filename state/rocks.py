@@ -9,8 +9,9 @@ The default column family holds one row that says what the others are:
 | `layout` | JSON: `version`, of the rows' and keys' formats, and `stores`, the sorted names |
 
 It is written before any other row. So a database without it is one whose making was interrupted, or not ours: with no
-family but those asked for it is finished, otherwise refused. Another version and another set of stores are refused too,
-since both mean that the rows were written by a topology, or a Headwater, which this one cannot read.
+family but those asked for it is finished, otherwise refused. Another version is refused too, and so is another set of
+stores, unless whoever opens it has compared what they are (`others`): then new ones are made, and those that are no
+longer used stay until `drop_stores`.
 
 Damage is never passed over: RocksDB makes a database only where none lies; a write-ahead log may end in the middle of a
 write, which a killed process leaves, and is an error if it is damaged before that; a scan that ends at a damaged block
@@ -19,7 +20,7 @@ is an error and not the end. What RocksDB reports becomes a StateError that name
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -45,7 +46,7 @@ from rocksdict import (
 from headwater.errors import StateError, StreamsError
 from headwater.state.backend import unknown_store
 
-__all__ = ["LAYOUT_VERSION", "RocksBackend", "is_made"]
+__all__ = ["LAYOUT_VERSION", "RocksBackend", "drop_stores", "is_made"]
 
 LAYOUT_VERSION = 1
 
@@ -119,7 +120,8 @@ class RocksBackend:
     """A Backend over a RocksDB database at a path, which is made if there is none.
 
     With `sync`, a write has reached the disk when it returns, and so survives a power loss; otherwise only the death of
-    the process. With `read_only`, one that is there is looked at, and nothing in its directory changes.
+    the process. With `others`, a store that is not there yet is made, and the rows of one that is not asked for stay.
+    With `read_only`, one that is there is looked at, and nothing in its directory changes.
 
     >>> from tempfile import TemporaryDirectory
     >>> from headwater.state.rocks import RocksBackend
@@ -133,12 +135,20 @@ class RocksBackend:
     [(b'a', b'1'), (b'b', b'2')]
     """
 
-    __slots__ = ("_database", "_families", "_handles", "_scans", "_writing", "path", "reads")
+    __slots__ = ("_database", "_families", "_handles", "_others", "_scans", "_writing", "path", "reads")
 
     def __init__(
-        self, path: str | PathLike[str], stores: Iterable[str], *, sync: bool = False, read_only: bool = False
+        self,
+        path: str | PathLike[str],
+        stores: Iterable[str],
+        *,
+        sync: bool = False,
+        others: bool = False,
+        read_only: bool = False,
     ) -> None:
         self.path = Path(path)
+        # Whether the stores may have changed.
+        self._others = others
         # How many rows of each store were asked for one by one, as opposed to scanned.
         self.reads: Counter[str] = Counter()
         self._writing = WriteOptions()
@@ -172,7 +182,15 @@ class RocksBackend:
         )
         try:
             layout = database.get(_LAYOUT)
-            if layout is not None:
+            if layout is not None and self._others:
+                known = json.loads(layout)
+                self._check(known, known["stores"])
+                for family in wanted - there:
+                    database.create_column_family(family, _options())
+                stores = sorted({*known["stores"], *names})
+                if stores != known["stores"]:
+                    database[_LAYOUT] = json.dumps({"version": LAYOUT_VERSION, "stores": stores}).encode()
+            elif layout is not None:
                 self._check(json.loads(layout), names)
             elif read_only and there == wanted:
                 pass
@@ -307,6 +325,26 @@ class RocksBackend:
         self._handles.clear()
         self._database.close()
         self._database = None
+
+
+def drop_stores(path: Path, names: Collection[str]) -> None:
+    """Delete stores, and those named after them (`name|…`), from a database that nobody has open."""
+    there = set(Rdict.list_cf(str(path), _options())) - {"default"}
+    database = Rdict(str(path), _options(), {family: _options() for family in there})
+    try:
+        layout = database.get(_LAYOUT)
+        if layout is None:
+            return
+        known = json.loads(layout)
+        prefixes = tuple(f"{name}|" for name in names)
+        gone = {name for name in known["stores"] if name in names or name.startswith(prefixes)}
+        # Interrupted after this, the list has a store without a family: opened for it, it is made anew and empty.
+        for family in sorted({_FAMILY + name for name in gone} & there):
+            database.drop_column_family(family)
+        known["stores"] = [name for name in known["stores"] if name not in gone]
+        database[_LAYOUT] = json.dumps(known).encode()
+    finally:
+        database.close()
 
 
 class _Scan:

@@ -17,14 +17,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.dsl.topology import StoreSpec
+from headwater.dsl.topology import ProcessorNode, StoreSpec, Topology
 from headwater.state.backend import Backend
 from headwater.streams.context import Output
 from headwater.streams.stores import Store, open_store
 
 __all__ = [
-    *("NOTHING", "TASK", "Changes", "committed_memory", "committed_store", "memory_key", "offset_rows", "pickled"),
+    "NOTHING",
+    "TASK",
+    "Changes",
+    "committed_memory",
+    "committed_store",
+    "memory_key",
+    "offset_rows",
+    "pickled",
     "read_committed",
+    "step_memory",
+    "store_memories",
+    "store_memory",
 ]
 
 TASK = "|task"
@@ -71,7 +81,7 @@ NOTHING = pickled({})
 def committed_store(spec: StoreSpec, backend: Backend) -> Store:
     """A store as it was committed last, apart from what its task is doing now; not to be written to."""
     store = open_store(spec, backend)
-    memory = committed_memory(backend, f"store {spec.name}")
+    memory = committed_memory(backend, store_memory(spec))
     if memory is not None:
         store.remember(memory["memory"])
     return store
@@ -82,6 +92,28 @@ def committed_memory(backend: Backend, name: str) -> dict[str, Any] | None:
     (data,) = backend.get_many(TASK, [memory_key(name)])
     memory: dict[str, Any] | None = None if data is None else pickle.loads(data)
     return memory
+
+
+def store_memory(spec: StoreSpec) -> str:
+    """The name of a store's memory."""
+    return f"store {spec.rows}"
+
+
+def step_memory(topology: Topology, node: str, store: str) -> str:
+    """The name of the memory of a step that keeps a store. Steps' own names shift as others are added, so it goes by
+    the store's; several steps of one store, as of a cogroup, are told apart by their order."""
+    keeping = [
+        name
+        for name, step in topology.nodes.items()
+        if isinstance(step, ProcessorNode) and getattr(step.op, "store", None) == store
+    ]
+    number = keeping.index(node) if node in keeping else 0
+    return f"step of {topology.stores[store].rows}" + (f" {number + 1}" if number else "")
+
+
+def store_memories(rows: str) -> list[str]:
+    """The names of all memories that belong to a store, by the name its rows are kept under."""
+    return [f"store {rows}", f"step of {rows}", f"steps of {rows}"]
 
 
 def memory_key(name: str) -> bytes:

@@ -16,6 +16,7 @@ from headwater.dsl.records import Headers
 from headwater.dsl.topology import Node, ProcessorNode, Sink, Source, StoreSpec, Topology
 from headwater.errors import SerdeError, StreamsError
 from headwater.streams.cache import RecordCache
+from headwater.streams.changes import step_memory
 from headwater.streams.context import Clock, Punctuations, Schedule, TaskContext
 from headwater.streams.faults import Faults, RecordFailed, function_of
 from headwater.streams.stores import Store, TableStore, public
@@ -101,11 +102,12 @@ class Shared:
         self.processors: dict[str, Any] = {}
         self.punctuations = Punctuations(context, self.processors, self.sites)
 
-    def memory(self, name: str, initial: Mapping[str, Any]) -> Memory:
-        """The memory of this name, as it was committed last or as it is at first."""
+    def memory(self, name: str, initial: Mapping[str, Any], formerly: str = "") -> Memory:
+        """The memory of this name (or of the one it had formerly), as it was committed last or as it is at first."""
         memory = self.memories.get(name)
         if memory is None:
-            memory = self.memories[name] = Memory(**{**initial, **self.remembered.get(name, {})})
+            committed = self.remembered.get(name) or self.remembered.get(formerly, {})
+            memory = self.memories[name] = Memory(**{**initial, **committed})
         return memory
 
     def real_topic(self, topic: str) -> str:
@@ -178,13 +180,15 @@ class Site:
         serde = self._shared.specs[store].value
         return value if value is None or serde.stable(value) else serde.decode(serde.encode(value))
 
-    def memory(self, **initial: Any) -> Memory:
-        """This node's memory, committed with the task; `initial` is what it holds before anything is committed."""
-        return self._shared.memory(f"node {self.node}", initial)
+    def memory(self, store: str, **initial: Any) -> Memory:
+        """The memory of the step that keeps a store, committed with the task; `initial` is what it holds at first."""
+        return self._shared.memory(step_memory(self._shared.topology, self.node, store), initial, f"node {self.node}")
 
-    def shared_memory(self, name: str, **initial: Any) -> Memory:
-        """One memory for all nodes that ask for this name."""
-        return self._shared.memory(f"shared {name}", initial)
+    def shared_memory(self, name: str, store: str | None, **initial: Any) -> Memory:
+        """One memory for all nodes that ask for this name; kept by the name of a store they share, if they do."""
+        formerly = f"shared {name}"
+        kept = formerly if store is None else f"steps of {self.spec(store).rows}"
+        return self._shared.memory(kept, initial, formerly)
 
     # ---- results -----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from headwater.state.backend import Backend
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import Changes
 from headwater.streams.context import Output
+from headwater.streams.identity import Identity
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.task import TaskSpec
@@ -89,6 +90,13 @@ class Connection(Protocol):
 
     def create(self, topic: str, partitions: int, *, internal: bool) -> None:
         """Make a topic, unless it is there."""
+        ...
+
+    def identify(self, now: Identity) -> Identity:
+        """Compare what the application is with what it was, and keep the record; before anything else is made.
+
+        Raises a TopologyError, and changes nothing, if state does not fit. Returns the record as it is kept.
+        """
         ...
 
     def largest(self, topic: str) -> int | None:

@@ -31,7 +31,21 @@ from headwater.dsl.topology import ProcessorNode, Sink, Source, StoreSpec, Topol
 from headwater.dsl.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from headwater.errors import TopologyError
 
-__all__ = ["Fit", "Identity", "Part", "Repartition", "StoreIdentity", "adopted", "compare", "first", "identity_of"]
+__all__ = [
+    "Fit",
+    "Identity",
+    "Part",
+    "Repartition",
+    "StoreIdentity",
+    "adopted",
+    "compare",
+    "first",
+    "from_description",
+    "identity_of",
+    "serde_name",
+    "with_kept_stores",
+    "without_unused",
+]
 
 _RESET = "reset the application to begin anew (headwater reset)"
 
@@ -80,6 +94,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[Part, ...] = ()
     unused: dict[str, StoreIdentity] = {}
     unused_topics: dict[str, Repartition] = {}
+    spent: tuple[str, ...] = ()  # names under which rows may still lie about that nobody must find
 
     @property
     def fingerprint(self) -> str:
@@ -105,8 +120,12 @@ class Fit:
 # ---- what a topology is ------------------------------------------------------------------------------------------
 
 
-def identity_of(topology: Topology, config: Config, partitions: Mapping[str, int]) -> Identity:
+def identity_of(
+    topology: Topology, config: Config, partitions: Mapping[str, int], *, with_globals: bool = False
+) -> Identity:
     """What a topology is, on topics with these numbers of partitions (by the names outside, as in a Plan).
+
+    With `with_globals`, global stores are among the stores: where their rows are kept and not read again at each start.
 
     >>> from headwater import Config, StreamsBuilder
     >>> builder = StreamsBuilder()
@@ -136,12 +155,14 @@ def identity_of(topology: Topology, config: Config, partitions: Mapping[str, int
         if isinstance(node, ProcessorNode) and hasattr(node.op, "windows") and getattr(node.op, "store", None)
     }
     used = {store for part in parts for store in part.stores}
+    kept = {name: spec for name, spec in topology.stores.items() if name in used}
+    if with_globals:
+        kept |= topology.global_stores
     return Identity(
         config.app_id,
         {
             name: _store(spec, windows.get(name), topology.source_changelogs.get(name))
-            for name, spec in sorted(topology.stores.items())
-            if name in used
+            for name, spec in sorted(kept.items())
         },
         {topic: Repartition(width(topic)) for topic in sorted(internal)},
         tuple(parts),
@@ -464,7 +485,7 @@ class _Comparison:
         # A topic that is left with the one who is gone, and back, is the same: it may still have records.
         unused = {name: _kept(name, old) for name, old in {**before.unused, **gone}.items()}
         unused_topics = {name: _kept(name, old) for name, old in {**before.unused_topics, **lost}.items()}
-        kept = _names(before.stores, now.stores, stores, unused)
+        kept = _names(before.stores, now.stores, stores, unused, spent=before.spent)
         outside = _names(before.topics, now.topics, topics, unused_topics, back=True)
         numbers = {part.number for part in before.parts}
         numbered = []
@@ -486,6 +507,7 @@ class _Comparison:
             (*numbered, *left),
             unused,
             {name: topic for name, topic in unused_topics.items() if topic.kept not in _all_kept(outside)},
+            before.spent,
         )
         return Fit(
             identity,
@@ -530,10 +552,11 @@ def _names(
     unused: Mapping[str, Any],
     *,
     back: bool = False,
+    spent: Iterable[str] = (),
 ) -> dict[str, str]:
     """The name each is kept under, "" for its own; no two share one."""
     found = {name: before[old].kept or (old if old != name else "") for name, old in matched.items()}
-    taken = {kept or name for name, kept in found.items()} | {store.kept for store in unused.values()}
+    taken = {*spent, *(kept or name for name, kept in found.items()), *(store.kept for store in unused.values())}
     for name in now:
         if name in found:
             continue
@@ -549,6 +572,14 @@ def _names(
     return found
 
 
+def without_unused(identity: Identity, *, deleted: bool = True) -> Identity:
+    """The record when what is no longer used has been deleted; or forgotten, and its rows must never be found."""
+    parts = tuple(part for part in identity.parts if not part.gone)
+    kept = () if deleted else tuple(store.kept or name for name, store in identity.unused.items())
+    spent = tuple(sorted({*identity.spent, *kept}))
+    return msgspec.structs.replace(identity, unused={}, unused_topics={}, parts=parts, spent=spent)
+
+
 # ---- a topology under the names of its record --------------------------------------------------------------------
 
 
@@ -558,13 +589,8 @@ def adopted(topology: Topology, identity: Identity) -> Topology:
     The stores are still found by their own names.
     """
     outside = {name: topic.kept for name, topic in identity.topics.items() if topic.kept}
-    stores = {name: store.kept for name, store in identity.stores.items() if store.kept}
     known = {(frozenset(part.topics), part.stores): part.number for part in identity.parts if not part.gone}
-    found = copy.copy(topology)
-    found.stores = {
-        name: dataclasses.replace(spec, kept=stores[name]) if name in stores else spec
-        for name, spec in topology.stores.items()
-    }
+    found = with_kept_stores(topology, identity)
     numbers = {}
     plain = identity_of(topology, Config(identity.app_id), {})
     for part in plain.parts:
@@ -573,6 +599,14 @@ def adopted(topology: Topology, identity: Identity) -> Topology:
     if outside:
         found.internal_topics = {outside.get(name, name): n for name, n in topology.internal_topics.items()}
         found.nodes = {name: _outside(node, outside) for name, node in topology.nodes.items()}
+    return found
+
+
+def with_kept_stores(topology: Topology, identity: Identity) -> Topology:
+    """The topology with the names its record keeps rows under."""
+    kept = {name: store.kept for name, store in identity.stores.items() if store.kept}
+    found = copy.copy(topology)
+    found.stores = {name: dataclasses.replace(spec, kept=kept.get(name, "")) for name, spec in topology.stores.items()}
     return found
 
 

@@ -21,7 +21,6 @@ between repeats the outputs.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 import os
@@ -38,10 +37,12 @@ from headwater.dsl.partitioner import partition_for
 from headwater.dsl.records import Headers
 from headwater.errors import StreamsError, TopologyError
 from headwater.state.backend import Backend
-from headwater.state.log import Group, Log, OutOfRange, Partition
+from headwater.state.log import Group, Log, Membership, OutOfRange, Partition
 from headwater.state.rocks import RocksBackend
 from headwater.streams.connection import OUTPUT_TIME, GiveUp, Place, Standby, TaskCommit, merged
 from headwater.streams.context import Output
+from headwater.streams.identity import Identity
+from headwater.streams.log_record import LogRecord, is_another
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.task import TaskSpec
@@ -79,8 +80,9 @@ class LogConnection:
         embedded: Log,
         app_id: str,
         member: str,
-        topology: str,
+        directory: Path,
         *,
+        renamed: Mapping[str, str | None] | None = None,
         exactly_once: bool = True,
         at: Callable[[str], Any] = lambda point: None,
     ) -> None:
@@ -103,20 +105,36 @@ class LogConnection:
         self._sent: set[Place] = set()
         self._closing = threading.Event()
         self._maintenance = threading.Thread(target=self._maintain, name="headwater-log-maintenance", daemon=True)
-        self._member = self._group.join(member, hashlib.sha256(topology.encode()).hexdigest())
-        others = {m.note for m in self._group.members() if m.note != self._member.note}
+        self._name = member
+        self._record = LogRecord(directory, app_id, embedded.files)
+        self._renamed = renamed
+        self._member: Membership | None = None
+
+    # ---- what the application is -------------------------------------------------------------------------------
+
+    def identify(self, now: Identity) -> Identity:
+        # Once to refuse before anything is written, and again as a member: another may have been there in between.
+        try:
+            note = self._record.compared(now, self._renamed).identity.fingerprint
+        except TopologyError as error:
+            if any(member.note != RESETTING for member in self._group.members()):
+                raise TopologyError([is_another(self._app_id), *error.faults]) from None
+            raise
+        self._member = self._group.join(self._name, note)
+        others = {m.note for m in self._group.members() if m.note != note}
         if RESETTING in others:
             self._member.leave()
-            raise StreamsError(f"application {app_id!r} is being reset: start it when that is done")
+            raise StreamsError(f"application {self._app_id!r} is being reset: start it when that is done")
         if others:
             self._member.leave()
-            raise TopologyError(
-                [
-                    f"application {app_id!r} is running with another topology: stop it first, or give this one another "
-                    f"id (--app-id)"
-                ]
-            )
+            raise TopologyError([is_another(self._app_id)])
+        try:
+            kept = self._record.keep(now, self._renamed)
+        except BaseException:
+            self._member.leave()
+            raise
         self._maintenance.start()
+        return kept
 
     # ---- topics ------------------------------------------------------------------------------------------------
 
@@ -201,7 +219,7 @@ class LogConnection:
     def assigned(self, tasks: Sequence[str]) -> list[str]:
         """Every worker computes the same: the sorted tasks are dealt out to the sorted live workers."""
         members = [member.name for member in self._group.members()]
-        mine = members.index(self._member.name)
+        mine = members.index(self._name)
         return list(tasks[mine :: len(members)])
 
     def open(self, spec: TaskSpec, path: Path) -> RocksBackend | None:
@@ -209,7 +227,7 @@ class LogConnection:
             return None
         backend: RocksBackend | None = None
         try:
-            backend = RocksBackend(path, [*spec.backend_stores(), OUTBOX], sync=True)
+            backend = RocksBackend(path, [*spec.backend_stores(), OUTBOX], sync=True, others=True)
             self.recover(spec.task_id, backend)
         except BaseException:
             if backend is not None:

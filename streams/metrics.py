@@ -147,7 +147,8 @@ def _records(running: RunningTask, name: str, step: dict[str, int]) -> dict[str,
 def _store(running: RunningTask, name: str) -> dict[str, Any]:
     """What a store has in memory and on disk, and how much it has read and written."""
     store, backend = running.task.stores[name], running.backend
-    parts = [part for part in backend.stores if part == name or part.startswith(f"{name}|")]
+    rows = running.spec.topology.stores[name].rows
+    parts = [part for part in backend.stores if part == rows or part.startswith(f"{rows}|")]
     reads = sum(backend.reads[part] for part in parts)
     # A suppress step's and a grace join's rows are always in memory.
     gets = 0 if isinstance(store, ChangeBuffer | GraceBuffer) else store.gets
@@ -158,6 +159,6 @@ def _store(running: RunningTask, name: str) -> dict[str, Any]:
         "database-reads-total": reads,
         "cache-hits-total": running.task.cache_hits(name),
         "rows-written-total": sum(running.stored[part] for part in parts),
-        "rows-estimate": backend.estimated_rows(name),
+        "rows-estimate": backend.estimated_rows(rows),
         "disk-bytes": sum(backend.disk_bytes(part) for part in parts),
     }

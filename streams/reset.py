@@ -17,18 +17,20 @@ from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 from headwater.state.log import Group, Log
-from headwater.state.rocks import RocksBackend
+from headwater.state.rocks import RocksBackend, drop_stores
 from headwater.streams.broker import is_kafka, open_log
-from headwater.streams.changes import Changes
+from headwater.streams.changes import TASK, Changes, memory_key, store_memories
 from headwater.streams.consumer import first_offset
+from headwater.streams.identity import Identity, identity_of, without_unused
 from headwater.streams.kafka.settings import kafka_settings
 from headwater.streams.log_connection import OUTBOX, RESETTING, member_name
-from headwater.streams.plan import plan
+from headwater.streams.log_record import LogRecord
+from headwater.streams.plan import Plan, plan
 from headwater.streams.run import INTERRUPTED_RESET, state_directory
 from headwater.streams.sockets import SOCKETS
 from headwater.streams.task import TaskSpec
 
-__all__ = ["Reset", "Target", "all_tasks", "checked_inputs", "marked", "open_reset", "resetting"]
+__all__ = ["Reset", "Target", "all_tasks", "checked_inputs", "identity_now", "marked", "open_reset", "own_topics", "resetting"]
 
 # Where inputs are to be read from; None: where their sources say.
 Target: TypeAlias = Literal["earliest", "latest"] | int | datetime | None
@@ -37,12 +39,16 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass
 class Reset:
-    """What a reset deletes, and for each input (offset before, offset after); `run()` does it."""
+    """What a reset deletes, and for each input (offset before, offset after); `run()` does it.
+
+    `stores` are those whose rows are deleted where others stay.
+    """
 
     state: list[Path]
     topics: list[str]
     offsets: dict[Place, tuple[int | None, int | None]]
     _do: Callable[[], None]
+    stores: tuple[str, ...] = ()
 
     def run(self) -> None:
         """Do it; if it is interrupted, no worker starts here until it has been done again."""
@@ -59,23 +65,44 @@ def marked(directory: Path) -> Iterator[None]:
     marker.unlink()
 
 
+def own_topics(topology: Topology, app_id: str, record: Identity | None) -> set[str]:
+    """The repartition topics that an application has made, by their names outside: now, and under earlier names."""
+    names = set(topology.internal_topics)
+    if record is not None:
+        for topics in (record.topics, record.unused_topics):
+            names |= {topic.kept or name for name, topic in topics.items()}
+    return {f"{app_id}-{topic}" for topic in names}
+
+
 @contextmanager
 def open_reset(
-    topology: Topology, config: Config, broker: str, target: Target = None, topics: Collection[str] = ()
+    topology: Topology,
+    config: Config,
+    broker: str,
+    target: Target = None,
+    topics: Collection[str] = (),
+    *,
+    unused: bool = False,
 ) -> Iterator[Reset]:
     """A reset of an application, while no worker of it can start; refused if one is alive.
 
-    The target holds for these input topics, or for all.
+    The target holds for these input topics, or for all. With `unused`, only what it no longer uses is deleted.
     """
     if is_kafka(broker):
         # First of all: it says so where the client is not installed.
         kafka_settings(broker, config.kafka)
-        from headwater.streams.kafka.reset import planned_reset
+        from headwater.streams.kafka.reset import planned_reset, planned_reset_of_unused
 
-        yield planned_reset(topology, config, broker, target, topics)
+        if unused:
+            yield planned_reset_of_unused(config, broker)
+        else:
+            yield planned_reset(topology, config, broker, target, topics)
         return
     with open_log(broker, create=False) as log, resetting(log, config.app_id) as group:
-        yield _planned(topology, config, broker, log, group, target, topics)
+        if unused:
+            yield _planned_of_unused(config, broker, log, group)
+        else:
+            yield _planned(topology, config, broker, log, group, target, topics)
 
 
 @contextmanager
@@ -104,8 +131,8 @@ def _planned(
 ) -> Reset:
     directory = state_directory(config, broker).absolute()
     there = {info.name: info.partitions for info in log.topics()}
-    prefix = f"{config.app_id}-"
-    internal = sorted({f"{prefix}{topic}" for topic in topology.internal_topics} & there.keys())
+    record = LogRecord(directory, config.app_id, log.files)
+    internal = sorted(own_topics(topology, config.app_id, record.load_if_sound()) & there.keys())
     inputs = checked_inputs(topology, config, there, topics)
     before = group.committed()
     starts: dict[Place, int] = {}
@@ -125,15 +152,62 @@ def _planned(
         with marked(directory):
             for path in state:
                 shutil.rmtree(path)
+            record.remove()
             for topic in internal:
                 log.delete_topic(topic)
             for topic in inputs:
                 group.forget(topic)
             group.commit(starts)
+            if by_task:
+                # What the offsets that are written now belong to.
+                record.store(identity_now(topology, config, there))
             for spec, own in by_task:
                 _write_offsets(directory / "tasks" / spec.task_id, spec, own)
 
     return Reset(state, internal, offsets, run)
+
+
+def _planned_of_unused(config: Config, broker: str, log: Log, group: Group) -> Reset:
+    """What was taken out of the application before it last started. Interrupted, it is simply done again: until the
+    record is replaced, nothing of it can come back."""
+    directory = state_directory(config, broker).absolute()
+    record = LogRecord(directory, config.app_id, log.files)
+    known = record.load() or Identity(config.app_id)
+    there = {info.name for info in log.topics()}
+    internal = sorted({f"{config.app_id}-{topic.kept or name}" for name, topic in known.unused_topics.items()} & there)
+    gone = [part for part in known.parts if part.gone]
+    tasks = sorted(path for path in (directory / "tasks").glob("*_*") if path.is_dir())
+    numbers = {str(part.number) for part in gone}
+    state = [path for path in tasks if path.name.partition("_")[0] in numbers]
+    read = {topic for part in known.parts if not part.gone for topic in part.topics}
+
+    def run() -> None:
+        for path in state:
+            shutil.rmtree(path)
+        for path in tasks:
+            if path not in state:
+                _drop(path, [store.kept or name for name, store in known.unused.items()])
+        for topic in internal:
+            log.delete_topic(topic)
+        for topic in {topic for part in gone for topic in part.topics} - read:
+            group.forget(topic)
+        record.store(without_unused(known))
+
+    return Reset(state, internal, {}, run, tuple(known.unused))
+
+
+def _drop(directory: Path, stores: list[str]) -> None:
+    """Delete the rows of stores, and what else a task keeps of them."""
+    if not stores:
+        return
+    backend = RocksBackend(directory, [TASK], sync=True, others=True)
+    try:
+        rows = [key for key, _ in backend.scan(TASK, b"memory\0", b"memory\1")]
+        own = {key for store in stores for key in map(memory_key, store_memories(store))}
+        backend.write({TASK: {key: None for key in rows if key in own or any(key.startswith(k + b" ") for k in own)}})
+    finally:
+        backend.close()
+    drop_stores(directory, stores)
 
 
 def _write_offsets(directory: Path, spec: TaskSpec, offsets: dict[Place, int]) -> None:
@@ -177,7 +251,7 @@ def _by_task(
     if not starts:
         return []
     found = []
-    for spec in all_tasks(topology, config, there):
+    for spec in _plan(topology, config, there).tasks:
         read = _inputs(topology, there, spec.nodes)
         own = {place: at for place, at in starts.items() if place[1] == spec.partition and place[0] in read}
         if own:
@@ -187,7 +261,15 @@ def _by_task(
 
 def all_tasks(topology: Topology, config: Config, there: dict[str, int]) -> tuple[TaskSpec, ...]:
     """The tasks of an application over the topics that exist."""
+    return tuple(_plan(topology, config, there).tasks)
 
+
+def identity_now(topology: Topology, config: Config, there: dict[str, int]) -> Identity:
+    """What an application is, over the topics that exist."""
+    return identity_of(topology, config, _plan(topology, config, there).partitions)
+
+
+def _plan(topology: Topology, config: Config, there: dict[str, int]) -> Plan:
     def partitions_of(topic: str) -> int:
         if topic in there:
             return there[topic]
@@ -202,4 +284,4 @@ def all_tasks(topology: Topology, config: Config, there: dict[str, int]) -> tupl
             raise StreamsError(f"The topic {topic!r} does not exist: create it (headwater topics create {topic}).")
         return max(matching)
 
-    return tuple(plan(topology, config, partitions_of).tasks)
+    return plan(topology, config, partitions_of)

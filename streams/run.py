@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from headwater.streams.spark.app import SparkApp
 
 __all__ = ["open_app", "open_spark_app", "run", "state_directory"]
-
-
-_log = logging.getLogger("headwater")
 
 # A file in an application's directory while it is reset.
 INTERRUPTED_RESET = "resetting"
@@ -64,7 +60,6 @@ def open_app(
     """
     check_optimizations(topology, config)
     directory = state_directory(config, broker).absolute()
-    described = topology.describe()
     # Where this worker answers over HTTP, and what it knows of the others.
     endpoint: str | None = None
     roster: Places | None = None
@@ -77,10 +72,15 @@ def open_app(
     def make_on_log(clock: Clock) -> Worker:
         log = open_log(broker, create=False)
         connection = LogConnection(
-            log, config.app_id, member_name(), described, exactly_once=config.exactly_once, at=at
+            log,
+            config.app_id,
+            member_name(),
+            directory,
+            renamed=config.renamed,
+            exactly_once=config.exactly_once,
+            at=at,
         )
         try:
-            _note_topology(directory, described)
             return Worker(topology, config, connection, directory / "tasks", clock, at_once)
         except BaseException:
             connection.close()
@@ -126,16 +126,6 @@ def open_app(
 
         settings = kafka_settings(broker, config.kafka)
     return App(make, topology, clock=clock, on_state=on_state, beside=beside)
-
-
-def _note_topology(directory: Path, described: str) -> None:
-    """Keep what the application looks like, and say so when it has changed since it last ran."""
-    note = directory / "topology.txt"
-    before = note.read_text() if note.exists() else described
-    if before != described:
-        _log.warning("the topology has changed since it last ran; state and offsets in %s are taken over", directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    note.write_text(described)
 
 
 def open_spark_app(

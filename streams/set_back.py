@@ -29,6 +29,8 @@ SET_BACK, LEAPT = "set back", "leapt"
 # What operators call the times in their memory.
 _TIMES = ("observed", "stream_time", "closed")
 _STORE = "store "
+# How the names of operators' memories begin; the last two are those of earlier versions.
+_STEPS = ("step of ", "steps of ", "node ", "shared ")
 
 
 class SetBack(msgspec.Struct, frozen=True):
@@ -66,7 +68,7 @@ def reached(memories: Mapping[str, Mapping[str, Any]]) -> int:
     for name, memory in memories.items():
         if name.startswith(_STORE):
             found.append(memory["memory"][0])
-        elif name.startswith(("node ", "shared ")):
+        elif name.startswith(_STEPS):
             found += [memory[field] for field in _TIMES if field in memory]
     return max(found)
 
@@ -96,7 +98,7 @@ def set_back(memories: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]
             store = name.removeprefix(_STORE)
             leapt[store] = max(leapt.get(store, -1), time)
             found[name] = {**memory, "memory": (min(time, to), *rest)}
-        elif name.startswith(("node ", "shared ")):
+        elif name.startswith(_STEPS):
             found[name] = {**memory, **{field: min(memory[field], to) for field in _TIMES if field in memory}}
         elif name not in found:
             found[name] = memory

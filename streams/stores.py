@@ -65,12 +65,12 @@ _CLASSES: dict[str, Any] = {
 
 def backend_stores(specs: Iterable[StoreSpec]) -> list[str]:
     """The names of the back end stores that these stores live in."""
-    return [name for spec in specs for name in _CLASSES[spec.kind].backend_stores(spec.name)]
+    return [name for spec in specs for name in _CLASSES[spec.kind].backend_stores(spec.rows)]
 
 
 def open_store(spec: StoreSpec, backend: Backend) -> Store:
     """The typed store of a description, over a back end that has its rows."""
-    name, key, value = spec.name, spec.key, spec.value
+    name, key, value = spec.rows, spec.key, spec.value
     match spec.kind:
         case "key-value":
             return KeyValueStore(backend, name, key, value)

@@ -22,10 +22,12 @@ from headwater.streams.broker import is_kafka, open_log
 from headwater.streams.changes import read_committed
 from headwater.streams.clocks import system_clock
 from headwater.streams.consumer import Place
+from headwater.streams.identity import adopted
 from headwater.streams.kafka.settings import kafka_settings
 from headwater.streams.log_connection import OUTBOX
+from headwater.streams.log_record import LogRecord
 from headwater.streams.queues import RawRecord
-from headwater.streams.reset import all_tasks, resetting
+from headwater.streams.reset import all_tasks, identity_now, resetting
 from headwater.streams.run import state_directory
 from headwater.streams.set_back import SetBack, ask, reached
 from headwater.streams.task import TaskSpec
@@ -62,7 +64,10 @@ def open_stream_times(topology: Topology, config: Config, broker: str, to: int |
 
 def _on_log(topology: Topology, config: Config, log: Log, directory: Path, to: int | None) -> StreamTimes:
     there = {info.name: info.partitions for info in log.topics()}
-    tasks = [spec for spec in all_tasks(topology, config, there) if (directory / spec.task_id).exists()]
+    record = LogRecord(directory.parent, config.app_id, log.files)
+    fit = record.compared(identity_now(topology, config, there), config.renamed)
+    kept = adopted(topology, fit.identity)
+    tasks = [spec for spec in all_tasks(kept, config, there) if (directory / spec.task_id).exists()]
     if not tasks:
         raise StreamsError(f"{config.app_id!r} has no state in {directory}: there is no stream time to set back.")
     before: dict[str, int] = {}
@@ -85,7 +90,7 @@ def _on_log(topology: Topology, config: Config, log: Log, directory: Path, to: i
 
 @contextmanager
 def _opened(directory: Path, spec: TaskSpec) -> Iterator[RocksBackend]:
-    backend = RocksBackend(directory / spec.task_id, [*spec.backend_stores(), OUTBOX], sync=True)
+    backend = RocksBackend(directory / spec.task_id, [*spec.backend_stores(), OUTBOX], sync=True, others=True)
     try:
         yield backend
     finally:

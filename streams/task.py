@@ -28,7 +28,16 @@ from headwater.errors import StreamsError
 from headwater.state.backend import Backend
 from headwater.streams import operators
 from headwater.streams.attributes import Attributes
-from headwater.streams.changes import NOTHING, TASK, Changes, memory_key, pickled, read_committed
+from headwater.streams.changes import (
+    NOTHING,
+    TASK,
+    Changes,
+    memory_key,
+    pickled,
+    read_committed,
+    step_memory,
+    store_memory,
+)
 from headwater.streams.clocks import FIRST_DATE_MS, HOUR_MS, date_of, duration_of, system_clock
 from headwater.streams.compile import Shared, compile_nodes
 from headwater.streams.context import Output, TaskContext
@@ -137,6 +146,7 @@ class Task:
         self._passing: list[RawRecord] = []
         specs = spec.stores()
         self.stores: dict[str, Store] = {store.name: open_store(store, backend) for store in specs}
+        self._store_memories = {store_memory(store): self.stores[store.name] for store in specs}
         context = self._context = TaskContext(spec.task_id, now)
         self.offsets, remembered = read_committed(backend)
         self._written: dict[str, bytes] = {name: pickled(memory) for name, memory in remembered.items()}
@@ -189,10 +199,10 @@ class Task:
         self._shared.punctuations.in_init = False
 
     def _remember(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
-        for name, store in self.stores.items():
-            memory = remembered.get(f"store {name}")
+        for spec in self.spec.stores():
+            memory = remembered.get(store_memory(spec))
             if memory is not None:
-                store.remember(memory["memory"])
+                self.stores[spec.name].remember(memory["memory"])
         times = remembered.get("times")
         if times is not None:
             self._context.stream_time = times["stream"]
@@ -216,10 +226,10 @@ class Task:
         """Everything the task must know again after a restart, by name."""
         shared = self._shared
         memories: dict[str, Mapping[str, Any]] = {name: vars(memory) for name, memory in shared.memories.items()}
-        for name, store in self.stores.items():
+        for memory_name, store in self._store_memories.items():
             memory = store.memory()
             if memory is not None:
-                memories[f"store {name}"] = {"memory": memory}
+                memories[memory_name] = {"memory": memory}
         times = {place: time for place, time in self.partition_times.items() if time >= 0}
         waits = {"deadlines": dict(self._inputs.deadlines)} if self._inputs.deadlines else {}
         memories["times"] = {"stream": self._context.stream_time, "partitions": times, **waits}
@@ -427,7 +437,7 @@ class Task:
         closed = {
             store: int(memory.closed)
             for name, store in self.spec.closing()
-            if (memory := memories.get(f"node {name}")) is not None
+            if (memory := memories.get(step_memory(self.spec.topology, name, store))) is not None
         }
         return {store: time for store, time in closed.items() if time >= 0}
 

@@ -25,6 +25,7 @@ from headwater.streams.changes import Changes
 from headwater.streams.clocks import system_clock
 from headwater.streams.connection import OUTPUT_TIME, Connection, Place, Standby, TaskCommit, Undone, merged
 from headwater.streams.context import Output
+from headwater.streams.identity import adopted, identity_of
 from headwater.streams.metrics import Meter
 from headwater.streams.pace import Pace
 from headwater.streams.plan import Plan, plan
@@ -168,6 +169,10 @@ class Worker:
         ]
         if missing:
             raise TopologyError(missing)
+        planned = plan(self.topology, self.config, self._partitions_of_external)
+        kept = self._connection.identify(identity_of(self.topology, self.config, planned.partitions))
+        # From here on under the names that its state is kept under.
+        self.topology = adopted(self.topology, kept)
         planned = plan(self.topology, self.config, self._partitions_of_external)
         for topic in self.topology.internal_topics:
             real = f"{self.config.app_id}-{topic}"

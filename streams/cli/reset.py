@@ -41,6 +41,7 @@ headwater reset revenue.py --to-time 2h --yes   # only the records of the last t
 headwater reset revenue.py --to-latest --topic orders
 headwater reset revenue.py --on spark           # its query's checkpoint
 headwater reset revenue.py --stream-time        # after a record from the future: state stays, new records count again
+headwater reset revenue.py --unused             # only the stores that were taken out of it, whose rows are kept aside
 """,
         "Deletes its state, its internal topics and its offsets; its input and output topics stay as they are. Refused "
         "while\na worker is alive. With --stream-time it deletes nothing.",
@@ -70,6 +71,11 @@ headwater reset revenue.py --stream-time        # after a record from the future
         help="keep state and offsets, and only set stream time back: to TIME, or if none is given to now, or to the "
         "oldest record that waits",
     )
+    target.add_argument(
+        "--unused",
+        action="store_true",
+        help="delete only what it no longer uses: stores and steps that were taken out before it last started",
+    )
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only show what would be done")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_broker(parser)
@@ -84,14 +90,18 @@ def _reset(args: argparse.Namespace) -> int:
         return _reset_stream_time(args, topology, config)
     with _opened(args, topology, config) as reset:
         if not args.json:
-            _show(config.app_id, reset)
+            _show(config.app_id, reset, args.unused)
         if args.dry_run:
             if not args.json:
                 print("(nothing was changed: --dry-run)")
         elif args.yes or args.json or _sure():
             reset.run()
             if not args.json:
-                print(f"{config.app_id} will begin anew when it is started.")
+                print(
+                    f"{config.app_id} goes on as it is when it is started."
+                    if args.unused
+                    else f"{config.app_id} will begin anew when it is started."
+                )
         else:
             print("Nothing was changed.", file=sys.stderr)
             return 1
@@ -101,6 +111,7 @@ def _reset(args: argparse.Namespace) -> int:
                     "app-id": config.app_id,
                     "state": [str(path) for path in reset.state],
                     "topics": reset.topics,
+                    "stores": list(reset.stores),
                     "offsets": [
                         {"topic": topic, "partition": partition, "before": before, "after": after}
                         for (topic, partition), (before, after) in reset.offsets.items()
@@ -186,7 +197,9 @@ def _opened(
         target = args.to_time
     if args.topics and target is None:
         raise StreamsError("--topic says where --to-earliest, --to-latest, --to-offset or --to-time apply: give one.")
-    return open_reset(topology, config, broker(args), target, args.topics)
+    if args.unused and target is not None:
+        raise StreamsError("--unused leaves offsets as they are: leave out --to-….")
+    return open_reset(topology, config, broker(args), target, args.topics, unused=args.unused)
 
 
 def _opened_on_spark(args: argparse.Namespace, config: "Config") -> "AbstractContextManager[SparkReset]":
@@ -197,12 +210,14 @@ def _opened_on_spark(args: argparse.Namespace, config: "Config") -> "AbstractCon
             "--to-… and --topic are for --on local: a query on Spark begins where its sources say (reset=), the "
             "beginning unless they say otherwise."
         )
-    return open_spark_reset(config, broker(args), args.checkpoint)
+    return open_spark_reset(config, broker(args), args.checkpoint, unused=args.unused)
 
 
-def _show(app_id: str, reset: "Reset | SparkReset") -> None:
-    if not reset.state and not reset.topics:
-        print(f"{app_id} has neither state nor internal topics.")
+def _show(app_id: str, reset: "Reset | SparkReset", unused: bool) -> None:
+    if not reset.state and not reset.topics and not reset.stores:
+        print(f"{app_id} has nothing unused." if unused else f"{app_id} has neither state nor internal topics.")
+    for store in reset.stores:
+        print(f"store to delete: {store}")
     for path in reset.state:
         print(f"state to delete: {path}")
     for topic in reset.topics:

@@ -77,7 +77,7 @@ class Changelog:
 
     def __init__(self, spec: StoreSpec) -> None:
         self.spec = spec
-        self.name = spec.name
+        self.name = spec.rows
         # Whether its topic forgets by time too: its records are then dated by what they are about.
         self.windowed = spec.kind in ("window", "session")
         self._format = _FORMATS[spec.kind](spec)
@@ -100,7 +100,7 @@ def changelogs(specs: Iterable[StoreSpec]) -> list[Changelog]:
 
 
 def _key_value(spec: StoreSpec) -> _Format:
-    name = spec.name
+    name = spec.rows
 
     def records(rows: _Committed, now: int) -> Iterator[Record]:
         return ((key, row, now) for key, row in rows.get(name, {}).items())
@@ -112,7 +112,7 @@ def _key_value(spec: StoreSpec) -> _Format:
 
 
 def _timestamped(spec: StoreSpec) -> _Format:
-    name = spec.name
+    name = spec.rows
 
     def records(rows: _Committed, now: int) -> Iterator[Record]:
         for key, row in rows.get(name, {}).items():
@@ -156,7 +156,7 @@ def _stored_time(row: bytes) -> int:
 
 
 def _window(spec: StoreSpec) -> _Format:
-    name, timestamped, duplicates = spec.name, spec.timestamped, spec.duplicates
+    name, timestamped, duplicates = spec.rows, spec.timestamped, spec.duplicates
     suffix = 12 if duplicates else 8
 
     def records(rows: _Committed, now: int) -> Iterator[Record]:
@@ -190,7 +190,7 @@ def _window(spec: StoreSpec) -> _Format:
 
 
 def _session(spec: StoreSpec) -> _Format:
-    name = spec.name
+    name = spec.rows
 
     def records(rows: _Committed, now: int) -> Iterator[Record]:
         for row_key, row in rows.get(name, {}).items():
@@ -215,7 +215,7 @@ def _session(spec: StoreSpec) -> _Format:
 
 
 def _unmatched(spec: StoreSpec) -> _Format:
-    name = spec.name
+    name = spec.rows
 
     def records(rows: _Committed, now: int) -> Iterator[Record]:
         for key, row in rows.get(name, {}).items():

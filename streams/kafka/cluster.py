@@ -17,6 +17,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types do not say what it exports
     AclOperation,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -172,6 +174,24 @@ class Cluster:
         if missing:
             self._create(missing.values(), -1 if replication_factor is None else replication_factor)
         self._widen(narrow)
+
+    def keep_longer(self, retentions: Mapping[str, str]) -> None:
+        """Set for how long, in milliseconds, topics keep their records."""
+        if not retentions:
+            return
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                topic,
+                incremental_configs=[
+                    ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
+                ],
+            )
+            for topic, value in sorted(retentions.items())
+        ]
+        with self._asking("change the settings of topics"):
+            for future in self._admin.incremental_alter_configs(resources, request_timeout=ANSWER).values():
+                future.result()
 
     def _create(self, missing: Iterable[NewInternal], replication: int) -> None:
         new = [

@@ -37,20 +37,31 @@ from headwater.dsl.partitioner import partition_for
 from headwater.dsl.topology import Sink, StoreSpec, Topology
 from headwater.errors import StateError, StreamsError, TopologyError
 from headwater.state.rocks import RocksBackend
-from headwater.streams.changes import TASK, memory_key, offset_rows, pickled, read_committed
+from headwater.streams.changes import (
+    TASK,
+    memory_key,
+    offset_rows,
+    pickled,
+    read_committed,
+    step_memory,
+    store_memory,
+)
 from headwater.streams.connection import OUTPUT_TIME, GiveUp, Passing, Place, Standby, TaskCommit, merged
 from headwater.streams.context import Output
+from headwater.streams.identity import Identity, adopted
 from headwater.streams.kafka.changelog import Changelog, changelogs
 from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, windowed_changelog
 from headwater.streams.kafka.copies import CHECKPOINT, Copies, MemoryLog, StateLog, checkpoint
 from headwater.streams.kafka.dealing import places_of_tasks
 from headwater.streams.kafka.offset_notes import NO_TIME, decode, encode
 from headwater.streams.kafka.reader import Reader
+from headwater.streams.kafka.record import KafkaRecord
 from headwater.streams.kafka.recovery import expired, observed
 from headwater.streams.kafka.roster import TOPIC_SETTINGS, Announcement, Roster, standbys_of, workers_topic
 from headwater.streams.kafka.seat import Seat
 from headwater.streams.kafka.slots import Slot
 from headwater.streams.kafka.writer import NewRecord, Writer
+from headwater.streams.log_record import announce, is_another
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.set_back import LEAPT
@@ -87,7 +98,9 @@ class KafkaConnection:
         self._app_id = config.app_id
         self._slot = slot
         self._endpoint = endpoint
-        self._hash = self._described = hashlib.sha256(topology.describe().encode()).hexdigest()
+        # What workers of earlier versions announce.
+        self._described = hashlib.sha256(topology.describe().encode()).hexdigest()
+        self._hash = ""
         self._writer = Writer(settings, f"{config.app_id}-{slot.id}" if config.exactly_once else None)
         longest = self._writer.timeout_ms
         if longest is not None and config.commit_interval_ms >= longest:
@@ -108,7 +121,7 @@ class KafkaConnection:
         self._leads: dict[str, Place] = {}
         self._led: dict[Place, str] = {}
         # The topic that tasks are shared out by; empty where an input is.
-        self._tasks_topic = ""
+        self._tasks_topic: str | None = None  # not known before prepare()
         self._logs: dict[str, dict[Place, Changelog]] = {}
         # The ids of the topics that state is read from: one that is made anew has another.
         self._ids: dict[str, str] = {}
@@ -141,6 +154,41 @@ class KafkaConnection:
                 ]
             )
 
+    def identify(self, now: Identity) -> Identity:
+        record = KafkaRecord(self._settings, self._app_id, self._cluster)
+        others = workers_topic(self._app_id) in self._cluster.topics(anew=True)
+        try:
+            before, fit = record.compared(now, self._config.renamed)
+            self._hash = fit.identity.fingerprint
+        except TopologyError as error:
+            if others and self._others():
+                raise TopologyError([is_another(self._app_id), *error.faults]) from None
+            raise
+        if others:
+            self.roster = self._enrol()
+        if before is not None:
+            self._keep_longer(before, fit.identity)
+        if fit.identity != before:
+            fit = record.keep(now, self._config.renamed, self._config.replication_factor)
+            if before is not None:
+                announce(fit)
+        self._hash = fit.identity.fingerprint
+        self._topology = adopted(self._topology, fit.identity)
+        return fit.identity
+
+    def _keep_longer(self, before: Identity, now: Identity) -> None:
+        """Have changelogs keep what their stores are to keep longer than before."""
+        known = {store.kept or name: store.retention_ms for name, store in before.stores.items()}
+        there = self._cluster.topics()
+        longer = {
+            f"{self._app_id}-{rows}-changelog": windowed_changelog(store.retention_ms)["retention.ms"]
+            for name, store in now.stores.items()
+            if (rows := store.kept or name) in known
+            and store.retention_ms > known[rows] > 0
+            and not store.kind.startswith("versioned")
+        }
+        self._cluster.keep_longer({topic: at for topic, at in longer.items() if topic in there})
+
     def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
         self._specs = {spec.task_id: spec for spec in plan.tasks}
         self._inputs = inputs
@@ -148,20 +196,21 @@ class KafkaConnection:
         self._led = {place: task_id for task_id, place in self._leads.items()}
         read = {topic for places in inputs.values() for topic, _ in places}
         self._tasks_topic = next((topic for topic, _ in self._led if topic not in read), "")
-        if self._tasks_topic:
-            # Versions that know of no such topic refuse to run beside this one, as they do beside another topology.
-            self._hash = hashlib.sha256(f"{self._described} shared out by a topic of tasks".encode()).hexdigest()
         self._logs = {
             task_id: {
                 (f"{self._app_id}-{changelog.name}-changelog", spec.partition): changelog
                 for changelog in changelogs(spec.stores())
-                if changelog.name not in self._topology.source_changelogs
+                if changelog.spec.name not in self._topology.source_changelogs
             }
             for task_id, spec in self._specs.items()
         }
         self._make_topics()
         self._writer.bound_batches(self._ask_largest(self._written()))
-        self.roster = self._enrol()
+        if self.roster is None:
+            self.roster = self._enrol()
+        else:
+            # Only now it is known by which topic tasks are shared out.
+            self._refuse_misfits(self.roster)
         self._writer.open()
         instance = self._config.instance_id
         if instance is not None and self._slot.number:
@@ -230,23 +279,41 @@ class KafkaConnection:
         sinks += [topic for topic in (self._config.dead_letters, self._config.late) if topic is not None]
         return {t for t in sinks if isinstance(t, str) and t not in self._topology.internal_topics}
 
-    def _enrol(self) -> Roster:
-        """Listen who else is there, and refuse to join those that run another topology."""
+    def _roster_of_all(self) -> Roster:
+        """Listen who else is there."""
         roster = Roster(self._settings, self._app_id, self._slot.id)
         deadline = time.monotonic() + LISTEN_SECONDS
         while not roster.known and time.monotonic() < deadline:
             roster.poll()
             time.sleep(0.01)
+        return roster
+
+    def _others(self) -> bool:
+        roster = self._roster_of_all()
+        try:
+            return bool(roster.live())
+        finally:
+            roster.close()
+
+    def _enrol(self) -> Roster:
+        """Refuse to join those that this worker cannot run beside."""
+        roster = self._roster_of_all()
+        try:
+            self._refuse_misfits(roster)
+        except StreamsError:
+            roster.close()
+            raise
+        return roster
+
+    def _refuse_misfits(self, roster: Roster) -> None:
         misfits = [fault for other in roster.live().values() if (fault := self._misfit(other)) is not None]
         if misfits:
-            roster.close()
             raise misfits[0]
-        return roster
 
     def _misfit(self, other: Announcement) -> StreamsError | None:
         """Why this worker cannot run beside another; None if it can."""
         where = f"worker {other.worker!r} (process {other.pid} on {other.host})"
-        if other.topology == self._hash and other.tasks_topic == self._tasks_topic:
+        if other.topology == self._hash and self._tasks_topic in (None, other.tasks_topic):
             return None
         if other.topology == self._hash:
             # It passes: whoever does not know of new partitions yet starts again when it hears of them.
@@ -261,12 +328,7 @@ class KafkaConnection:
                     "out in another way, and both would run the same task: stop all workers of that version first"
                 ]
             )
-        return TopologyError(
-            [
-                f"application {self._app_id!r} is running with another topology: stop it first, or give this one "
-                f"another id (--app-id)"
-            ]
-        )
+        return TopologyError([is_another(self._app_id)])
 
     # ---- who runs what -----------------------------------------------------------------------------------------
 
@@ -527,7 +589,7 @@ class KafkaConnection:
             tasks=tuple(sorted(self._offsets)),
             standbys={task_id: standby.lag for task_id, standby in standbys.items()},
             topology=self._hash,
-            tasks_topic=self._tasks_topic,
+            tasks_topic=self._tasks_topic or "",
             host=socket.gethostname(),
             pid=os.getpid(),
         )
@@ -608,18 +670,19 @@ def _settle(spec: TaskSpec, backend: RocksBackend, committed: Mapping[Place, tup
         stream = max(times["stream"], *later.values())
         own[memory_key("times")] = pickled({**times, "stream": stream, "partitions": {**times["partitions"], **later}})
     for node, name in spec.closing():
-        memory = memories.get(f"node {node}", {})
+        own_memory = step_memory(spec.topology, node, name)
+        memory = memories.get(own_memory) or memories.get(f"node {node}", {})
         closed = max((numbers.get(name, NO_TIME) for _, numbers in notes.values()), default=NO_TIME)
         if closed > memory.get("closed", NO_TIME):
-            own[memory_key(f"node {node}")] = pickled({**memory, "closed": closed})
+            own[memory_key(own_memory)] = pickled({**memory, "closed": closed})
     for store in spec.stores():
-        leapt = memories.get(LEAPT, {}).get(store.name, NO_TIME)
-        _settle_store(store, backend, memories.get(f"store {store.name}", {}).get("memory"), leapt, batch)
+        leapt = memories.get(LEAPT, {}).get(store.rows, NO_TIME)
+        _settle_store(store, backend, memories.get(store_memory(store), {}).get("memory"), leapt, batch)
     backend.write(batch)
 
 
 def _settle_store(store: StoreSpec, backend: RocksBackend, memory: Any, leapt: int, batch: dict[str, Any]) -> None:
     found = observed(store, backend, memory, leapt)
     if found is not None and found != memory:
-        batch[TASK][memory_key(f"store {store.name}")] = pickle.dumps({"memory": found})
+        batch[TASK][memory_key(store_memory(store))] = pickle.dumps({"memory": found})
         batch.update(expired(store, backend, found))

@@ -37,7 +37,7 @@ def observed(spec: StoreSpec, backend: Backend, memory: Any = None, leapt: int =
     """
     if spec.kind not in ("window", "session"):
         return memory
-    newest = next((unpack_time(key, 0) for key, _ in backend.scan(f"{spec.name}|time", b"", None, reverse=True)), -1)
+    newest = next((unpack_time(key, 0) for key, _ in backend.scan(f"{spec.rows}|time", b"", None, reverse=True)), -1)
     if memory is not None and (memory[0] >= newest or newest <= leapt):
         return memory
     if newest < 0:
@@ -53,7 +53,7 @@ def _last_sequence(spec: StoreSpec, backend: Backend) -> int:
     Sequences begin again after 2³¹ of them. Rows near both ends mean that they just have, and then the last one is the
     highest of those that came after.
     """
-    sequences = (int.from_bytes(key[-4:]) for key, _ in backend.scan(f"{spec.name}|time", b"", None))
+    sequences = (int.from_bytes(key[-4:]) for key, _ in backend.scan(f"{spec.rows}|time", b"", None))
     highest = highest_below = 0
     begun_again = False
     for sequence in sequences:
@@ -74,10 +74,10 @@ def expired(spec: StoreSpec, backend: Backend, memory: Any) -> Rows:
     first_live = first_live_time(memory[0], spec.retention_ms, segment_length(spec.retention_ms))
     kept: dict[bytes, bytes | None] = {}
     index: dict[bytes, bytes | None] = {}
-    for time_key, mark in backend.scan(f"{spec.name}|time", b"", pack_time(first_live)):
+    for time_key, mark in backend.scan(f"{spec.rows}|time", b"", pack_time(first_live)):
         if mark != HELD:
             kept[_row_key(spec, time_key)] = index[time_key] = None
-    return {spec.name: kept, f"{spec.name}|time": index}
+    return {spec.rows: kept, f"{spec.rows}|time": index}
 
 
 def _row_key(spec: StoreSpec, time_key: bytes) -> bytes:

@@ -11,14 +11,17 @@ from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 from headwater.streams.consumer import Place
+from headwater.streams.identity import adopted
 from headwater.streams.kafka.admin import KafkaAdmin
+from headwater.streams.kafka.cluster import Cluster
 from headwater.streams.kafka.connection import memory_topic
 from headwater.streams.kafka.offset_notes import decode
 from headwater.streams.kafka.producer import KafkaProducer
 from headwater.streams.kafka.reader import Reader
+from headwater.streams.kafka.record import KafkaRecord
 from headwater.streams.kafka.settings import kafka_settings
 from headwater.streams.queues import RawRecord
-from headwater.streams.reset import all_tasks
+from headwater.streams.reset import all_tasks, identity_now
 from headwater.streams.set_back import SetBack
 from headwater.streams.stream_time import StreamTimes, chosen
 
@@ -33,7 +36,10 @@ def kafka_stream_times(topology: Topology, config: Config, broker: str, to: int 
     admin, app_id = KafkaAdmin(broker, kafka=config.kafka), config.app_id
     admin.refuse_if_alive(app_id, "reset")
     there = {info.name: info.partitions for info in admin.topics()}
-    tasks = all_tasks(topology, config, there)
+    settings = kafka_settings(broker, config.kafka)
+    record = KafkaRecord(settings, app_id, Cluster(settings))
+    _, fit = record.compared(identity_now(topology, config, there), config.renamed)
+    tasks = all_tasks(adopted(topology, fit.identity), config, there)
     places = [(memory_topic(app_id, spec.task_id), spec.partition) for spec in tasks]
     if missing := sorted({topic for topic, number in places if number >= there.get(topic, 0)}):
         raise StreamsError(
@@ -44,7 +50,6 @@ def kafka_stream_times(topology: Topology, config: Config, broker: str, to: int 
     before = {f"{topic}-{number}": decode(note)[0] for (topic, number), (_, note) in sorted(committed.items())}
     offsets = {place: at for place, (at, _) in committed.items()}
     if to is None:
-        settings = kafka_settings(broker, config.kafka)
         to = chosen(topology, config, _waiting(settings, app_id, admin.waiting(offsets)))
     asked = to
 

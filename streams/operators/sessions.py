@@ -31,7 +31,7 @@ def aggregate_sessions(op: ops.SessionAggregate, site: Site) -> Step:
     init, f, merge = initializer(op.init), aggregator(op.init, op.f), _merger(op)
     gap, open_for = op.windows.gap_ms, op.windows.gap_ms + op.windows.grace_ms
     drop, late, fault = site.drop, site.late, site.fault
-    memory = site.memory(observed=-1, closed=NEVER, next_emit=0)
+    memory = site.memory(op.store, observed=-1, closed=NEVER, next_emit=0)
     close = _closing(site, op.store, memory) if op.on_close else None
 
     def update(key: Any, value: Any, timestamp: int, headers: Headers, closed_until: int) -> None:

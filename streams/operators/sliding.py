@@ -34,7 +34,7 @@ def aggregate_sliding(op: ops.SlidingWindowAggregate, site: Site) -> Step:
     """
     difference, grace = op.windows.difference_ms, op.windows.grace_ms
     drop, late, fault = site.drop, site.late, site.fault
-    memory = site.memory(observed=-1, closed=NEVER, next_emit=0)
+    memory = site.memory(op.store, observed=-1, closed=NEVER, next_emit=0)
     placing = _Placing(op, site)
     close = _closing(op, site, memory) if op.on_close else None
 

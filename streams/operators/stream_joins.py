@@ -42,7 +42,7 @@ def join_stream_side(op: ops.StreamJoinSide, site: Site) -> Step:
     before_ms, after_ms = _bounds(op)
     fetch = site.store(op.other_store).fetch
     unmatched = None if op.unmatched is None else site.store(op.unmatched)
-    memory = site.shared_memory(op.shared, stream_time=-1, min_time=LONG_MAX, next_emit=0)
+    memory = site.shared_memory(op.shared, op.unmatched, stream_time=-1, min_time=LONG_MAX, next_emit=0)
     emit_unmatched = None if op.unmatched is None else _unmatched_emitter(op, site, memory)
     joined = _joiner(op.joiner, op.keyed)
     drop, fault, forward = site.drop, site.fault, site.forward
@@ -149,7 +149,7 @@ def join_with_itself(op: ops.StreamSelfJoin, site: Site) -> Step:
     before_ms, after_ms = windows.before_ms, windows.after_ms
     retention_ms = windows.size_ms + windows.grace_ms
     fetch = site.store(op.store).fetch
-    memory = site.memory(stream_time=-1)
+    memory = site.memory(op.store, stream_time=-1)
     joined = _joiner(op.joiner, op.keyed)
     drop, fault, forward = site.drop, site.fault, site.forward
 

@@ -28,7 +28,7 @@ def suppress_updates(op: ops.TableSuppress, site: Site) -> Step:
     encode_key, decode_key = spec.key.encode, spec.key.decode
     encode, decode = spec.value.encode, spec.value.decode
     fault, forward, context = site.fault, site.forward, site.context
-    memory = site.memory(stream_time=-1)
+    memory = site.memory(op.buffer, stream_time=-1)
     max_records, max_bytes = suppress.max_records, suppress.max_bytes
 
     def is_full() -> bool:

@@ -44,7 +44,7 @@ def _tumbling(op: ops.TimeWindowAggregate, site: Site, windows: TimeWindows, emi
     init, f = initializer(op.init), aggregator(op.init, op.f)
     size, open_for = windows.size_ms, windows.size_ms + windows.grace_ms
     drop, late, fault = site.drop, site.late, site.fault
-    memory = site.memory(observed=-1)
+    memory = site.memory(op.store, observed=-1)
 
     def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         if key is None:
@@ -86,7 +86,7 @@ def _hopping(op: ops.TimeWindowAggregate, site: Site, emit: Step, wants_old: boo
     name, copy, drop, late, fault = op.store, site.copy, site.drop, site.late, site.fault
     cached = emit is not site.forward
     sends_initial = wants_old and not cached
-    memory = site.memory(observed=-1, closed=NEVER, next_emit=0)
+    memory = site.memory(op.store, observed=-1, closed=NEVER, next_emit=0)
     close = _closing(op, site, memory) if op.on_close else None
     keep = site.keeper(op.store) if op.on_close else None
 

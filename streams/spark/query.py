@@ -27,6 +27,7 @@ from headwater.dsl.config import Config
 from headwater.dsl.topology import Source, Topology
 from headwater.errors import StreamsError, TopologyError
 from headwater.streams.clocks import HOUR_MS, date_of, system_clock
+from headwater.streams.identity import with_kept_stores
 from headwater.streams.set_back import SetBack
 from headwater.streams.spark.brokers import Broker, open_broker
 from headwater.streams.spark.chain import build_chain, needs_clock
@@ -131,9 +132,12 @@ class SparkBackend:
         there = open_broker(broker, config)
         planned, natives, _ = plan_natively(self._spark, topology, config, there.topics())
         widest = max((stage.shards for stage in planned.chained), default=1)
-        recorded = take_up(
-            self._spark, str(checkpoint), Recorded.of(topology, config, planned, there.identities, partitions or widest)
-        )
+        now = Recorded.of(topology, config, planned, there.identities, partitions or widest)
+        recorded = take_up(self._spark, str(checkpoint), now, config.renamed)
+        if any(store.kept for store in recorded.known().stores.values()):
+            # Planned again, with stores whose rows are kept under earlier names.
+            topology = with_kept_stores(topology, recorded.known())
+            planned, natives, _ = plan_natively(self._spark, topology, config, there.topics())
         there.prepare(topology, config, planned)
         planned = dataclasses.replace(planned, partitions={**there.topics(), **planned.partitions})
         check_executors(self._spark, ship(self._spark, topology, config, clock), kafka=there.is_kafka)

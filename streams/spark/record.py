@@ -1,19 +1,22 @@
 """What is noted beside a checkpoint, and whether a topology may go on from it. Spark itself numbers state by its place
-in the plan, counted from the sink, and would give a changed topology another's state without a word.
+in the plan, counted from the sink, and would give a changed topology another's state without a word. So the stages with
+state must be the same ones, on as many shards, and the same topics must be read; within a stage, stores may come and go
+as streams/identity.py says. Repartition topics are no part of it: nothing stays in them between two batches.
 """
 
 from __future__ import annotations
 
-import difflib
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
-from headwater.errors import StreamsError
+from headwater.errors import StreamsError, TopologyError
+from headwater.streams.identity import Fit, Identity, StoreIdentity, compare, from_description, identity_of
+from headwater.streams.log_record import announce
 from headwater.streams.spark.chain import needs_clock
 from headwater.streams.spark.stages import Stages
 
@@ -33,6 +36,8 @@ class Recorded(msgspec.Struct, frozen=True):
     identities: dict[str, str]  # of those topics
     partitions: int  # Spark's
     clock: bool = False  # whether the clock is among its sources
+    identity: Identity | None = None  # None: noted by an earlier version, which compared descriptions
+    stateless: tuple[str, ...] = ()  # the stages without state
 
     @classmethod
     def of(
@@ -55,18 +60,62 @@ class Recorded(msgspec.Struct, frozen=True):
             identities(topics),
             partitions,
             needs_clock(stages, config),
+            _without_topics(identity_of(topology, config, stages.partitions, with_globals=True)),
+            tuple(
+                stage.name
+                for stage in stages.stages
+                if stage.kind != "task" and stage.spec is not None and not stage.spec.stores()
+            ),
         )
 
+    def known(self) -> Identity:
+        """What the application was."""
+        if self.identity is not None:
+            return self.identity
+        return _without_topics(from_description(self.app_id, self.topology))
+
+    def _known_with_globals(self, now: Identity) -> Identity:
+        known = self.known()
+        if self.identity is not None:
+            return known
+        # A description does not say what global stores there are.
+        own = {name for part in now.parts for name in part.stores}
+        return msgspec.structs.replace(
+            known, stores={**known.stores, **{name: StoreIdentity("") for name in now.stores if name not in own}}
+        )
+
+    def fit(self, now: Recorded, renamed: Mapping[str, str | None]) -> Fit:
+        """What has stayed the same; a TopologyError with what has changed, as far as it matters."""
+        found = self.differences(now)
+        fit: Fit | None = None
+        try:
+            assert now.identity is not None
+            fit = compare(self._known_with_globals(now.identity), now.identity, renamed)
+        except TopologyError as error:
+            # Partitions are compared above, those of applications without state too.
+            found += [fault for fault in error.faults if not fault.startswith("topic ")]
+        if fit is None or found:
+            raise TopologyError(found)
+        was, wanted = self._stages(now), now._stages(self)
+        if was != wanted:
+            raise TopologyError([f"its stages were {was} and are now {wanted}"])
+        return fit
+
+    def _stages(self, other: Recorded) -> dict[str, str]:
+        """The stages with state; those without, which keep nothing, do not count, whatever runs them."""
+        if self.identity is None or other.identity is None:
+            # An earlier version did not say which keep nothing.
+            return {name: stage for name, stage in self.stages.items() if not stage.startswith("arrow ")}
+        return {name: stage for name, stage in self.stages.items() if name not in self.stateless}
+
     def differences(self, now: Recorded) -> list[str]:
-        """What has changed since, as far as it matters; topics that are new to a pattern do not."""
+        """What has changed in what it reads, as far as it matters; topics that are new to a pattern do not."""
         found: list[str] = []
         if self.app_id != now.app_id:
             found.append(f"it is the checkpoint of the application {self.app_id!r}, not of {now.app_id!r}")
-        if self.topology != now.topology:
-            lines = difflib.unified_diff(
-                self.topology.splitlines(), now.topology.splitlines(), "checkpoint", "now", lineterm="", n=0
-            )
-            found.append("the topology has changed:\n" + "\n".join(f"    {line}" for line in lines))
+        was, wanted = _read(self.known()), _read(now.known())
+        if was != wanted:
+            found.append(f"it read {', '.join(sorted(was))} and now reads {', '.join(sorted(wanted))}")
         for topic, count in self.topics.items():
             if topic in now.topics and now.topics[topic] != count:
                 found.append(
@@ -81,15 +130,31 @@ class Recorded(msgspec.Struct, frozen=True):
                 f"it was made {'with' if self.clock else 'without'} the clock among its sources, which max_task_idle "
                 "decides: set that as it was"
             )
-        if self.stages != now.stages and not found:
-            found.append(f"its stages were {self.stages} and are now {now.stages}")
         return found
 
 
-def take_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
+def _without_topics(identity: Identity) -> Identity:
+    parts = [
+        msgspec.structs.replace(
+            part, topics={topic: n for topic, n in part.topics.items() if topic not in identity.topics}, tasks=0
+        )
+        for part in identity.parts
+    ]
+    return msgspec.structs.replace(
+        identity, topics={}, parts=tuple(part for part in parts if part.topics or part.stores)
+    )
+
+
+def _read(identity: Identity) -> set[str]:
+    return {topic for part in identity.parts if not part.gone for topic in part.topics}
+
+
+def take_up(
+    spark: SparkSession, checkpoint: str, now: Recorded, renamed: Mapping[str, str | None] | None = None
+) -> Recorded:
     """Note what a query is beside a new checkpoint, or return what is noted there; refuse what does not fit to it."""
     try:
-        return _taken_up(spark, checkpoint, now)
+        return _taken_up(spark, checkpoint, now, renamed or {})
     except Exception as error:
         fault = getattr(error, "java_exception", None)
         if fault is None:
@@ -100,7 +165,7 @@ def take_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
         ) from error
 
 
-def _taken_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
+def _taken_up(spark: SparkSession, checkpoint: str, now: Recorded, renamed: Mapping[str, str | None]) -> Recorded:
     jvm = spark._jvm
     assert jvm is not None
     path = jvm.org.apache.hadoop.fs.Path(checkpoint, FILE)
@@ -110,12 +175,7 @@ def _taken_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
             raise StreamsError(
                 f"{checkpoint} is the checkpoint of a query that Headwater did not start: give another (--checkpoint)"
             )
-        # Under another name first: a start that is killed here must not leave half of it.
-        fresh = jvm.org.apache.hadoop.fs.Path(checkpoint, f"{FILE}.{now.query}")
-        out = files.create(fresh, True)
-        out.write(bytearray(msgspec.json.encode(now)))
-        out.close()
-        files.rename(fresh, path)
+        _write(spark, checkpoint, now)
         return now
     stream = files.open(path)
     data = bytes(stream.readAllBytes())
@@ -126,11 +186,35 @@ def _taken_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
         raise StreamsError(
             f"{FILE} in the checkpoint {checkpoint} cannot be read ({error}): give another checkpoint (--checkpoint)"
         ) from error
-    faults = noted.differences(now)
-    if faults:
-        told = "\n  - ".join(faults)
+    try:
+        fit = noted.fit(now, renamed)
+    except TopologyError as error:
+        told = "\n  - ".join(error.faults)
         raise StreamsError(
             f"the checkpoint {checkpoint} cannot be gone on with:\n  - {told}\n"
             "Start what it belongs to, or give this a new checkpoint (--checkpoint) and so begin anew."
-        )
-    return noted
+        ) from None
+    changed = msgspec.structs.replace(
+        noted, topology=now.topology, stages=now.stages, identity=fit.identity, stateless=now.stateless
+    )
+    if changed != noted:
+        announce(fit)
+        _write(spark, checkpoint, changed)
+    return changed
+
+
+def _write(spark: SparkSession, checkpoint: str, record: Recorded) -> None:
+    jvm, gateway = spark._jvm, spark.sparkContext._gateway
+    assert jvm is not None
+    assert gateway is not None
+    hadoop = jvm.org.apache.hadoop.fs
+    # Under another name first: a start that is killed here must not leave half of it.
+    path, fresh = hadoop.Path(checkpoint, FILE), hadoop.Path(checkpoint, f"{FILE}.{record.query}")
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    out = files.create(fresh, True)
+    out.write(bytearray(msgspec.json.encode(record)))
+    out.close()
+    overwrite = gateway.new_array(getattr(hadoop, "Options$Rename"), 1)
+    overwrite[0] = getattr(hadoop, "Options$Rename").OVERWRITE
+    context = hadoop.FileContext.getFileContext(files.getUri(), spark._jsc.hadoopConfiguration())
+    context.rename(files.makeQualified(fresh), files.makeQualified(path), overwrite)

@@ -15,10 +15,11 @@ import msgspec
 from headwater.dsl.config import Config
 from headwater.dsl.topology import ProcessorNode, Topology
 from headwater.errors import StreamsError
+from headwater.streams.identity import without_unused
 from headwater.streams.queries import State
 from headwater.streams.run import state_directory
 from headwater.streams.sockets import SOCKETS, ask_all
-from headwater.streams.spark.record import FILE
+from headwater.streams.spark.record import FILE, Recorded
 from headwater.streams.spark.set_back import REQUEST, write_request
 from headwater.streams.stream_time import StreamTimes
 
@@ -38,9 +39,13 @@ class SparkReset:
     state: list[Path]
     topics: list[str] = field(default_factory=list)
     offsets: dict[tuple[str, int], tuple[int | None, int | None]] = field(default_factory=dict)
+    stores: tuple[str, ...] = ()
+    record: Path | None = None  # where stores are to be forgotten
 
     def run(self) -> None:
         """Do it."""
+        if self.record is not None and self.stores:
+            _forget_unused(self.record)
         for path in self.state:
             # Under another name first: a query must not go on from half of a checkpoint.
             gone = path.with_name(f"{path.name}.deleted")
@@ -51,12 +56,23 @@ class SparkReset:
 
 
 @contextmanager
-def open_spark_reset(config: Config, broker: str, checkpoint: str | None = None) -> Iterator[SparkReset]:
-    """A reset of the application's query; refused if it runs, and if what is there is not its checkpoint."""
+def open_spark_reset(
+    config: Config, broker: str, checkpoint: str | None = None, *, unused: bool = False
+) -> Iterator[SparkReset]:
+    """A reset of the application's query; refused if it runs, and if what is there is not its checkpoint.
+
+    With `unused`, only the stores are forgotten that it no longer has: their rows stay in Spark's state, which cannot
+    be written to from outside, and nothing finds them again.
+    """
     _refuse_if_running(config, broker)
     place = _place(config, broker, checkpoint)
     if place.exists():
         _check(place, config)
+    if unused:
+        record = place / FILE
+        known = msgspec.json.decode(record.read_bytes(), type=Recorded).known() if record.exists() else None
+        yield SparkReset([], stores=() if known is None else tuple(known.unused), record=record)
+        return
     yield SparkReset([place] if place.exists() else [])
 
 
@@ -86,6 +102,16 @@ def _refuse_if_running(config: Config, broker: str) -> None:
 
 def _place(config: Config, broker: str, checkpoint: str | None) -> Path:
     return _local(checkpoint) if checkpoint is not None else state_directory(config, broker).absolute() / "spark"
+
+
+def _forget_unused(record: Path) -> None:
+    recorded = msgspec.json.decode(record.read_bytes(), type=Recorded)
+    identity = without_unused(recorded.known(), deleted=False)
+    fresh = record.with_name(f"{record.name}.{recorded.query}")
+    fresh.write_bytes(msgspec.json.encode(msgspec.structs.replace(recorded, identity=identity)))
+    # Hadoop's checksum of what was there.
+    record.with_name(f".{record.name}.crc").unlink(missing_ok=True)
+    fresh.replace(record)
 
 
 def _local(checkpoint: str) -> Path:

@@ -141,10 +141,10 @@ def test_topics_that_are_not_partitioned_alike(folder: Path, headwater: Command)
 def test_another_topology_under_the_same_id(folder: Path, headwater: Command) -> None:
     write(folder)
     fill(folder, "tea")
-    other = write(folder, "other.py", APP.replace('"counted"', '"elsewhere"'))
+    other = write(folder, "other.py", APP.replace('store="windows"', 'store="others"'))
     with running(folder, expected=1):
         found = headwater("run", other, "--app-id", "words")
-    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert found.code == 1
     assert "'words' is running with another topology: stop it first, or give this one another id" in found.err
 
 

@@ -160,7 +160,7 @@ def open_apps(topology: Topology, case: Case, folder: Path) -> list[App]:
 
     def app(name: str) -> App:
         def make(clock: Clock) -> Worker:
-            connection = LogConnection(Log.open(folder), config.app_id, name, topology.describe())
+            connection = LogConnection(Log.open(folder), config.app_id, name, folder / "apps" / config.app_id)
             at_once = 1 if config.cache_bytes else READ
             worker = Worker(topology, config, connection, folder / "apps" / config.app_id / "tasks", clock, at_once)
             joined.wait(PATIENCE)

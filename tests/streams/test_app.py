@@ -135,7 +135,7 @@ def faulty(place: Place, *faults: BaseException) -> App:
     Faulty.faults = list(faults)
 
     def make(clock: Clock) -> Worker:
-        connection = Faulty(Log.open(place.folder), "app", member_name(), topology.describe())
+        connection = Faulty(Log.open(place.folder), "app", member_name(), place.folder / "apps" / "app")
         return Worker(topology, config, connection, place.folder / "apps" / "app" / "tasks", clock)
 
     return App(make, topology)

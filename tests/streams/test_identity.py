@@ -99,7 +99,7 @@ def test_a_repartition_topic_that_would_get_other_partitions_is_refused() -> Non
     topology = builder.build()
     said = refused(built(topology, 1), built(topology, 4))
     assert "'counts-repartition' has 1 partitions, but the topology needs 4" in said
-    assert "1. " in said and "2. " not in said
+    assert "2. " not in said
 
 
 @pytest.mark.parametrize(
