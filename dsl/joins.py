@@ -49,6 +49,8 @@ def join_stream(
     if isinstance(right, KStream):
         if not isinstance(windows, JoinWindows):
             raise TopologyError([f"{left!r}: a stream-stream join needs windows=JoinWindows.of(...), not {windows!r}"])
+        if type(windows) is not JoinWindows:
+            raise TopologyError([f"{left!r}: {type(windows).__qualname__}: use JoinWindows itself, no subclass"])
         return _join_streams(left, right, joiner, kind, windows, **options)
     if windows is not None:
         raise TopologyError([f"{left!r}: windows are for stream-stream joins; this joins {type(right).__name__}"])

@@ -165,7 +165,7 @@ OTHERS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         lambda b: b.stream("a").join(b.table("b"), lambda a, c: a, grace=-SECOND),
         "grace= must not be negative",
     ),
-    "serde of a join": (lambda b: b.stream("a").join(b.table("b"), lambda a, c: a, other_value=Json), "must be a serde"),
+    "serde of a join": (lambda b: b.stream("a").join(b.table("b"), lambda a, c: a, value=Json), "must be a serde"),
     "serde of a grouping": (lambda b: b.stream("a").group_by_key(key="text"), "must be a serde"),
     "partitions": (lambda b: b.stream("a").repartition(partitions=True), "at least 1"),
     "stores": (lambda b: b.stream("a").process(Processor, stores=5), "stores= takes"),
