@@ -15,7 +15,7 @@ from headwater.dsl.stores import StoreDescription
 from headwater.dsl.suppliers import AggregateTable, CogroupedTable
 from headwater.dsl.table import KTable
 from headwater.dsl.windowed import Windows, grace_of, window_store, windowed_key, windowed_op
-from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, subclass_fault
 from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -97,10 +97,13 @@ class CogroupedKStream(CamelCase):
         >>> windowed = (StreamsBuilder().stream("a").group_by_key().cogroup(lambda k, v, total: total + v)
         ...     .windowed_by(TimeWindows.of(timedelta(minutes=1))))
         """
+        if not isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows):
+            raise TopologyError([f"cogroup: windowed_by() takes windows, not {windows!r}"])
+        fault = subclass_fault(windows)
+        if fault:
+            raise TopologyError([f"cogroup: windowed_by(): {fault}"])
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self, windows)
-        if not isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
-            raise TopologyError([f"cogroup: windowed_by() takes windows, not {windows!r}"])
         return WindowedCogroupedKStream(self, windows)
 
     def _windowed(

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from headwater.dsl.callables import check
 from headwater.dsl.durations import LONG_MAX, checked_ms, to_ms
+from headwater.dsl.options import flag_fault
 from headwater.dsl.records import Headers
 from headwater.errors import TopologyError
 
@@ -63,7 +64,7 @@ def optimizations(optimize: Optimize) -> frozenset[str]:
     if isinstance(optimize, str) or not isinstance(optimize, Iterable):
         raise TopologyError([f"optimize must be True, False or a set of {known}, but is {optimize!r}"])
     names = list(optimize)
-    unknown = [name for name in names if name not in _OPTIMIZATIONS]
+    unknown = [name for name in names if not isinstance(name, str) or name not in _OPTIMIZATIONS]
     if unknown:
         raise TopologyError([f"optimize has no {name!r}: choose from {known}" for name in unknown])
     return frozenset(names)
@@ -176,7 +177,7 @@ class Config:
             for argument, good, wanted in (
                 ("app_id", _is_app_id(self.app_id), "letters, digits, '.', '_' and '-', as topic names begin with it"),
                 ("cache_bytes", type(self.cache_bytes) is int and self.cache_bytes >= 0, "a number from 0 on"),
-                ("exactly_once", self.exactly_once in (True, False), "True or False"),
+                ("exactly_once", flag_fault("", self.exactly_once) is None, "True or False"),
                 ("dead_letters", self.dead_letters is None or _is_text(self.dead_letters), "a topic's name"),
                 ("late", self.late is None or _is_text(self.late), "a topic's name"),
                 ("metrics", self.metrics in ("info", "debug"), '"info" or "debug"'),
@@ -219,7 +220,7 @@ class Config:
                 check(handler, 1)
             except ValueError as fault:
                 faults.append(f"Config: {argument}: {fault}")
-        elif handler not in _RESPONSES:
+        elif not isinstance(handler, str) or handler not in _RESPONSES:
             faults.append(
                 f'Config: {argument} must be "fail", "skip", "dead-letter" or a function of an ErrorContext, '
                 f"but is {handler!r}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from headwater.dsl import callables
 from headwater.dsl.graph import GraphNode, RepartitionNode, Root, StoreNode
+from headwater.dsl.options import text_fault
 from headwater.dsl.passes import PASSES, Graph
 from headwater.dsl.serde import Serde, serde_fault
 from headwater.dsl.stores import Session, StoreDescription, Versioned, Window
@@ -128,12 +129,18 @@ class Drawing:
     def suffixed(self, name: str | None, suffix: str, prefix: str) -> str:
         """The given name with a suffix, or a generated one; a number is burnt either way."""
         generated = self.new_name(prefix)
-        return generated if name is None else self._legal(name + suffix)
+        return generated if self.text("name=", name) is None else self._legal(f"{name}{suffix}")
+
+    @staticmethod
+    def text(argument: str, text: str | None) -> str | None:
+        """A name or another text as it was given; a TopologyError at once if it is none: nothing can be named by it."""
+        fault = text_fault(argument, text)
+        if fault:
+            raise TopologyError([fault])
+        return text
 
     def _legal(self, name: str) -> str:
-        given: object = name
-        if not isinstance(given, str):
-            raise TopologyError([f"a name must be text, not {given!r}"])
+        self.text("name=", name)
         if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
             self.fault(
                 name, "a name may hold letters, digits, '.', '_' and '-' only, 249 at most, and not be '.' or '..'"

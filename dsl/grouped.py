@@ -16,7 +16,7 @@ from headwater.dsl.serde import Int64, Json, Serde
 from headwater.dsl.stores import StoreDescription
 from headwater.dsl.suppliers import AggregateTable
 from headwater.dsl.table import KTable
-from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from headwater.dsl.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, subclass_fault
 from headwater.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -172,6 +172,9 @@ class KGroupedStream(CamelCase):
             raise TopologyError(
                 [f"{self._name}: windowed_by() takes windows, as TimeWindows.of(timedelta(minutes=1)), not {windows!r}"]
             )
+        fault = subclass_fault(windows)
+        if fault:
+            raise TopologyError([f"{self._name}: windowed_by(): {fault}"])
         return (SessionWindowedKStream if isinstance(windows, SessionWindows) else WindowedKStream)(self, windows)
 
     def cogroup(self, f: Function) -> CogroupedKStream:

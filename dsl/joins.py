@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.dsl import ops
-from headwater.dsl.durations import to_ms
+from headwater.dsl.durations import checked_ms
 from headwater.dsl.graph import StepNode, StreamJoinNode, TableJoinNode
 from headwater.dsl.ops import Function
 from headwater.dsl.serde import Serde
@@ -43,9 +43,14 @@ def join_stream(
             if unknown := sorted(options.keys() - allowed):
                 what = type(right).__name__
                 raise TopologyError([f"{left!r}: a join with a {what} takes no {', '.join(f'{u}=' for u in unknown)}"])
+            step = left._drawing.text("name=", options.get("name")) or left._name
+            for argument in ("key", "value", "other_value"):
+                left._drawing.check_serde(step, f"{argument}=", options.get(argument))
     if isinstance(right, KStream):
         if not isinstance(windows, JoinWindows):
             raise TopologyError([f"{left!r}: a stream-stream join needs windows=JoinWindows.of(...), not {windows!r}"])
+        if type(windows) is not JoinWindows:
+            raise TopologyError([f"{left!r}: {type(windows).__qualname__}: use JoinWindows itself, no subclass"])
         return _join_streams(left, right, joiner, kind, windows, **options)
     if windows is not None:
         raise TopologyError([f"{left!r}: windows are for stream-stream joins; this joins {type(right).__name__}"])
@@ -247,7 +252,10 @@ def _join_table(
     buffers: tuple[StoreSpec, ...] = ()
     grace_ms = None
     if grace is not None:
-        grace_ms = to_ms(grace)
+        faults: list[str] = []
+        grace_ms = checked_ms("grace=", grace, faults)
+        for fault in faults:
+            drawing.fault(name, fault)
         buffer = StoreSpec(
             "grace", f"{name}-Buffer", key or drawing.default_key, value or drawing.default_value, retention_ms=grace_ms
         )

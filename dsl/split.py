@@ -80,6 +80,7 @@ class Branches(CamelCase):
     def _add(self, suffix: str, to: Callable[[KStream], KStream | None] | None) -> None:
         from headwater.dsl.stream import KStream
 
+        self._drawing.text("name=", suffix)
         name = self._name + suffix
         self._children.append(name)
         self._drawing.new_name(name)

@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 
 from headwater.dsl.durations import checked_ms, to_ms
+from headwater.dsl.options import flag_fault
 from headwater.dsl.serde import Serde, serde_fault
 from headwater.errors import TopologyError
 
@@ -32,6 +33,12 @@ class StoreDescription:
             fault = None if serde is None else serde_fault(f"{where}: {argument}", serde)
             if fault:
                 faults.append(fault)
+        flags = (
+            flag_fault(f"{where}: memory", self.memory),
+            flag_fault(f"{where}: cached", self.cached, optional=True),
+            flag_fault(f"{where}: changelog", self.changelog),
+        )
+        faults += [fault for fault in flags if fault]
         self._check(where, faults)
         if faults:
             raise TopologyError(faults)
@@ -80,6 +87,8 @@ class Versioned(StoreDescription):
 
     def _check(self, where: str, faults: list[str]) -> None:
         checked_ms(f"{where}: retention", self.retention, faults)
+        if self.cached is True:
+            faults.append(f"{where}: cached: versions are not cached, as in Kafka Streams: leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,8 @@ class Window(StoreDescription):
         return None if self.retention is None else to_ms(self.retention)
 
     def _check(self, where: str, faults: list[str]) -> None:
+        flags = (("timestamped", self.timestamped), ("duplicates", self.duplicates))
+        faults += [fault for name, flag in flags if (fault := flag_fault(f"{where}: {name}", flag))]
         before = len(faults)
         size_ms = 0 if self.size is None else checked_ms(f"{where}: size", self.size, faults)
         if self.retention is None:

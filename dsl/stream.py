@@ -12,6 +12,7 @@ from headwater.dsl.expression_steps import as_function, struct
 from headwater.dsl.expressions import Expression
 from headwater.dsl.graph import GraphNode, SinkNode, StepNode, TableNode
 from headwater.dsl.ops import Function, Op
+from headwater.dsl.options import number_fault
 from headwater.dsl.serde import Json, Serde
 from headwater.dsl.stores import StoreDescription, Window
 from headwater.dsl.suppliers import SourceTable
@@ -292,7 +293,9 @@ class KStream(CamelCase):
         ...     driver.input("in").send("k", 1, at=0)
         [orders]: k, 1
         """
-        self._step("KSTREAM-PRINTER-", name, lambda step: ops.Print(label or self._name, file))
+        self._drawing.text("print(): file=", file)
+        shown = self._drawing.text("print(): label=", label) or self._name
+        self._step("KSTREAM-PRINTER-", name, lambda step: ops.Print(shown, file))
 
     def merge(self, other: KStream, *, name: str | None = None) -> KStream:
         """Emit the records of both streams; each keeps its own order, between them there is none.
@@ -385,9 +388,13 @@ class KStream(CamelCase):
         {'by-value-repartition': 3}
         """
         drawing = self._drawing
+        drawing.text("name=", name)
         stem = name if name is not None else drawing.new_name("KSTREAM-REPARTITION-")
-        if partitions is not None and (type(partitions) is not int or partitions < 1):
-            drawing.fault(stem, f"partitions= must be a number, at least 1, not {partitions!r}")
+        fault = number_fault("partitions=", partitions, 1, optional=True)
+        if fault:
+            drawing.fault(stem, fault)
+        drawing.check_serde(stem, "key=", key)
+        drawing.check_serde(stem, "value=", value)
         if partitioner is not None:
             drawing.check(stem, partitioner, 4)
         key, value = key or self._key, value or self._value
@@ -450,6 +457,7 @@ class KStream(CamelCase):
         """
         from headwater.dsl.grouped import KGroupedStream
 
+        self._check_grouping(name, key, value)
         key, value = key or self._key, value or self._value
         return KGroupedStream(
             self._drawing, self._node, self._name, key, value, self._sources, self._repartition, name
@@ -476,6 +484,7 @@ class KStream(CamelCase):
         """
         from headwater.dsl.grouped import KGroupedStream
 
+        self._check_grouping(name, key, value)
         keyed = self._step(
             "KSTREAM-KEY-SELECT-",
             name,
@@ -485,6 +494,11 @@ class KStream(CamelCase):
         )
         value = value or self._value
         return KGroupedStream(self._drawing, keyed._node, keyed._name, key, value, self._sources, True, name)
+
+    def _check_grouping(self, name: str | None, key: Serde | None, value: Serde | None) -> None:
+        step = self._drawing.text("name=", name) or self._name
+        self._drawing.check_serde(step, "key=", key)
+        self._drawing.check_serde(step, "value=", value)
 
     # ---- joins -------------------------------------------------------------------------------------------------
 
@@ -667,10 +681,13 @@ class KStream(CamelCase):
     def _process(
         self, prefix: str, supplier: Callable[[], Any], stores: Stores, name: str | None, fixed_key: bool
     ) -> KStream:
+        if not isinstance(stores, str | StoreDescription | Iterable):
+            raise TopologyError([f"{name or prefix}: stores= takes stores or their names, not {stores!r:.80}"])
         given = (stores,) if isinstance(stores, str | StoreDescription) else tuple(stores)
         names = tuple(self._drawing.shared_store(store) for store in given)
         # Kafka Streams burns no number for a named process().
-        name = name if name is not None else self._drawing.new_name(prefix)
+        name = self._drawing.new_name(prefix) if self._drawing.text("name=", name) is None else name
+        assert name is not None
         self._drawing.check_supplier(name, supplier)
         node = StepNode(name, ops.Process(supplier, fixed_key, names), connect=names)
         self._drawing.add(self._node, node)

@@ -260,7 +260,7 @@ class KTable(CamelCase):
         if not isinstance(suppress, Suppress):
             raise TopologyError([f"{self!r}: suppress() takes Suppress.until_...(), not {suppress!r}"])
         drawing = self._drawing
-        given, name = name, name if name is not None else drawing.new_name("KTABLE-SUPPRESS-")
+        given, name = drawing.text("name=", name), name if name is not None else drawing.new_name("KTABLE-SUPPRESS-")
         if given is not None:
             store = f"{given}-store"
         else:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from headwater.dsl.callables import check, place
+from headwater.dsl.options import choice_fault
 from headwater.dsl.records import Headers
 from headwater.errors import StreamsError, TopologyError
 
@@ -42,6 +43,9 @@ class OnInvalid:
     extract: Extractor | None = None
 
     def __post_init__(self) -> None:
+        fault = choice_fault("OnInvalid: rule", self.rule, ("fail", "skip", "partition-time"))
+        if fault:
+            raise TopologyError([fault])
         if self.extract is not None:
             try:
                 check(self.extract, 2)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from headwater.dsl.callables import check, place, supplier_faults
 from headwater.dsl.camel import CamelCase
 from headwater.dsl.ops import Op, Process
+from headwater.dsl.options import text_fault
 from headwater.dsl.serde import Json, Serde, Str, serde_fault
 from headwater.dsl.stores import KeyValue, Session, StoreDescription, TimestampedKeyValue, Versioned, Window
 from headwater.errors import TopologyError
@@ -323,6 +324,9 @@ class Topology(CamelCase):
                 node.stores.append(store)
 
     def _add(self, node: Node) -> None:
+        fault = text_fault("a step's name", node.name, optional=False)
+        if fault:
+            raise TopologyError([fault])
         if node.name in self.nodes:
             raise TopologyError([f"a step named {node.name!r} has already been added: choose another name"])
         if isinstance(node, Source):

@@ -48,6 +48,10 @@ def window_store(
             f"{type(description).__name__}: write store={wanted.__name__}({description.name!r}, ...)",
         )
         description = wanted()
+    if isinstance(description, Window) and description.duplicates:
+        drawing.fault(
+            step, f"store {materialized.name!r}: an aggregate keeps one row per window: leave out duplicates=True"
+        )
     retention_ms = least if description.retention_ms is None else description.retention_ms
     if retention_ms < least:
         drawing.fault(

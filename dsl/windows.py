@@ -3,12 +3,20 @@ bounds and their arithmetic; what is late is judged by the operators, who know s
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from headwater.dsl.durations import LONG_MAX, checked_ms
 from headwater.errors import TopologyError
 
-__all__ = ["JoinWindows", "SessionWindows", "SlidingWindows", "TimeWindows", "UnlimitedWindows", "Windows"]
+__all__ = [
+    "JoinWindows",
+    "SessionWindows",
+    "SlidingWindows",
+    "TimeWindows",
+    "UnlimitedWindows",
+    "Windows",
+    "subclass_fault",
+]
 
 _ZERO = timedelta(0)
 
@@ -18,6 +26,7 @@ def _raise_if_any(faults: list[str]) -> None:
         raise TopologyError(faults)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class TimeWindows:
     """Windows of one size, aligned to the epoch: tumbling, or hopping when `advance` is smaller than the size."""
@@ -68,6 +77,7 @@ class TimeWindows:
         return start + self.size_ms
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class UnlimitedWindows:
     """One window without an end."""
@@ -110,6 +120,7 @@ class UnlimitedWindows:
         return LONG_MAX
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class SlidingWindows:
     """A window for every set of records that lie within a time difference of each other."""
@@ -136,6 +147,7 @@ class SlidingWindows:
         return SlidingWindows(difference_ms, grace_ms)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class SessionWindows:
     """A window for every burst of records of a key, ended by inactivity."""
@@ -161,6 +173,7 @@ class SessionWindows:
         return SessionWindows(gap_ms, grace_ms)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class JoinWindows:
     """How far the timestamps of two joined records may lie apart, seen from the left record."""
@@ -211,6 +224,25 @@ class JoinWindows:
     def size_ms(self) -> int:
         """The length of the join window."""
         return self.before_ms + self.after_ms
+
+
+def subclass_fault(windows: object) -> str | None:
+    """Why windows of a user's own class cannot be used, or None.
+
+    Stores and topics keep a window's start alone, so that every reader must know its end by the windows' size: a class
+    that overrides `starts` or `end` would be one thing to its aggregate and another to whoever reads the result.
+
+    >>> subclass_fault(UnlimitedWindows(0))
+    """
+    kind = type(windows)
+    if kind in (TimeWindows, UnlimitedWindows, SlidingWindows, SessionWindows):
+        return None
+    base = next(c.__name__ for c in kind.__mro__ if c.__module__ == __name__)
+    return (
+        f"{kind.__qualname__} is a subclass of {base}, and windows of your own are not supported: where one ends must "
+        f"follow from its start and one size, as {base}.of(...) has it. For other stretches of time, such as days in a "
+        "time zone, put the stretch into the key: group_by(lambda key, value: [key, day_of(value)])"
+    )
 
 
 Windows: TypeAlias = TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from headwater.dsl.durations import to_ms
+from headwater.dsl.durations import checked_ms, to_ms
+from headwater.dsl.options import check_flag
 from headwater.errors import StreamsError
 from headwater.state.log import Group, TopicInfo
 from headwater.streams.broker import DEFAULT_BROKER, is_kafka, open_log
@@ -142,6 +143,7 @@ class Admin:
         4 True False
         """
         _refuse_copies(name, replication_factor, kafka)
+        check_flag("exist_ok=", exist_ok)
         settings = new_settings(compact, retention, retention_bytes, segment_bytes, segment, compression)
         self._log.create_topic(name, partitions, exist_ok=exist_ok, **settings)
 
@@ -353,6 +355,7 @@ class Admin:
         ...     print(admin.reset_offsets("kitchen", "earliest"))
         {('orders', 0): (1, 0)}
         """
+        check_flag("dry_run=", dry_run)
         names = list(topics)
         there = self._log.group(group) if names else self._group(group)
         if (self._log.directory / "apps" / group).is_dir():
@@ -394,6 +397,17 @@ class Admin:
         self._group(name).delete()
 
 
+def _check_settings(compact: object, retention: object, segment: object) -> None:
+    check_flag("compact=", compact)
+    faults: list[str] = []
+    if retention is not None and not isinstance(retention, msgspec.UnsetType):
+        checked_ms("retention=", retention, faults)
+    if segment is not None:
+        checked_ms("segment=", segment, faults)
+    if faults:
+        raise StreamsError("; ".join(faults))
+
+
 def new_settings(
     compact: bool,
     retention: timedelta | msgspec.UnsetType | None,
@@ -403,6 +417,7 @@ def new_settings(
     compression: str | None,
 ) -> dict[str, Any]:
     """The settings of a new topic that are said; by TopicInfo's names."""
+    _check_settings(compact, retention, segment)
     settings: dict[str, Any] = {"compact": compact, "retention_bytes": retention_bytes}
     if compression is not None:
         settings["compression"] = compression
@@ -429,6 +444,7 @@ def altered_settings(
     compression: str | None,
 ) -> dict[str, Any]:
     """The settings of a topic that change, with what follows from them; by TopicInfo's names."""
+    _check_settings(False if compact is None else compact, retention, segment)
     given = {
         "partitions": partitions,
         "compact": compact,

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from headwater.dsl.options import check_flag
 from headwater.errors import StreamsError
 from headwater.state.log import Headers, Log, Member, OutOfRange, Partition
 from headwater.streams.broker import is_kafka, open_log
@@ -189,6 +190,7 @@ class Consumer:
         """
         if self._closed:
             return
+        check_flag("close: commit", commit)
         self._closed = True
         try:
             if commit and self._commit_seconds is not None:

@@ -22,6 +22,7 @@ from headwater.dsl.builder import StreamsBuilder
 from headwater.dsl.camel import CamelCase
 from headwater.dsl.config import Config
 from headwater.dsl.durations import LONG_MAX, checked_ms
+from headwater.dsl.options import flag_fault, number_fault
 from headwater.dsl.partitioner import partition_for
 from headwater.dsl.records import Headers, Record
 from headwater.dsl.serde import Serde
@@ -201,8 +202,13 @@ class TopologyTestDriver(CamelCase):
         backend: Callable[[str, Sequence[str]], Backend] | None = None,
     ) -> None:
         _check_kinds(topology, config)
-        if partitions < 1:
-            raise StreamsError(f"a topic has at least one partition, not {partitions}")
+        for fault in (
+            number_fault("TopologyTestDriver: partitions", partitions, 1),
+            flag_fault("TopologyTestDriver: memory", memory),
+            number_fault("TopologyTestDriver: now", now),
+        ):
+            if fault:
+                raise StreamsError(fault)
         self.now = now
         self._topology = topology
         self._config = _unthrottled(config or Config())

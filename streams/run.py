@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from headwater.dsl.config import Config
+from headwater.dsl.options import check_flag
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 from headwater.streams.app import App, State
@@ -224,6 +225,7 @@ def run(
     ...         app.state
     'running'
     """
+    check_flag("run: block", block)
     config = config or Config()
     if app_id is not None:
         config = dataclasses.replace(config, app_id=app_id)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from headwater.dsl.camel import CamelCase
 from headwater.dsl.durations import LONG_MAX
+from headwater.dsl.options import flag_fault
 from headwater.dsl.records import Windowed
 from headwater.dsl.topology import StoreSpec
 from headwater.errors import SerdeError, StreamsError
@@ -207,6 +208,8 @@ class _Public(CamelCase):
 
     def _shown(self, timestamped: bool, timestamps: bool) -> Callable[[Any], Any]:
         """How a stored row is shown: without its timestamp, unless that is asked for."""
+        if timestamps is not False and timestamps is not True:
+            raise StreamsError(f"store {self._spec.name!r}: {flag_fault('timestamps=', timestamps)}")
         if timestamps and not timestamped:
             raise StreamsError(f"the store {self._spec.name!r} keeps no timestamps: leave out timestamps=")
         return _value if timestamped and not timestamps else _as_it_is

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is docum
     ResourceType,
 )
 
+from headwater.dsl.options import check_flag
 from headwater.errors import StreamsError
 from headwater.state.log import OutOfRange, TopicExists, TopicInfo, UnknownTopic
 from headwater.streams.admin import (
@@ -110,6 +111,7 @@ class KafkaAdmin(Admin):
         exist_ok: bool = False,
     ) -> None:
         """Make a topic, as Admin.create_topic does; what is left out is the cluster's choice."""
+        check_flag("exist_ok=", exist_ok)
         given = new_settings(compact, retention, retention_bytes, segment_bytes, segment, compression)
         if not compact and retention is msgspec.UNSET and retention_bytes is None:
             del given["delete"]
@@ -353,6 +355,7 @@ class KafkaAdmin(Admin):
         dry_run: bool = False,
     ) -> dict[Place, tuple[int | None, int]]:
         """Set where a group reads next and return (before, after) of each partition; refused while it has members."""
+        check_flag("dry_run=", dry_run)
         names = list(topics)
         if not names:
             self.describe_group(group)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from headwater.dsl.options import check_flag
 from headwater.errors import StreamsError
 from headwater.state.log import OutOfRange
 from headwater.streams.consumer import Consumer, ConsumerRecord, Place, Start, checked_wish
@@ -104,6 +105,7 @@ class KafkaConsumer(Consumer):
         """Commit what was handed out, unless told not to, and leave the group; a second time does nothing."""
         if self._closed:
             return
+        check_flag("close: commit", commit)
         try:
             if commit and self._commit_seconds is not None:
                 self._commit_quietly(self._reads)

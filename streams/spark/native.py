@@ -23,7 +23,7 @@ from headwater.dsl import ops
 from headwater.dsl.aggregates import Aggregator
 from headwater.dsl.config import Config
 from headwater.dsl.expression_code import ExpressionFunction
-from headwater.dsl.serde import Serde, TimeWindowed
+from headwater.dsl.serde import Json, Serde, TimeWindowed
 from headwater.dsl.topology import ProcessorNode, Sink, Source, Topology
 from headwater.dsl.windows import TimeWindows
 from headwater.streams.spark.catalyst import NotNative, Typed, to_catalyst
@@ -181,6 +181,10 @@ def _with_aggregate(part: Topology, fed: list[Stage], topology: Topology) -> Top
 # ---- steps as columns --------------------------------------------------------------------------------------------
 
 
+# The types whose every value a column of this kind holds.
+_SCALARS: dict[Any, Any] = {int: T.LongType(), str: T.StringType(), bool: T.BooleanType(), float: T.DoubleType()}
+
+
 @dataclass(frozen=True)
 class _Part:
     """A record's key or value: a typed column, or, where that is not known any more, bytes of a serde."""
@@ -199,6 +203,7 @@ class _Part:
 
     def as_bytes(self, serde: Serde, *, is_key: bool = False) -> Column:
         """It as a serde writes it."""
+        self._check(serde)
         if self.typed is not None:
             return write(self.typed, serde, is_key=is_key)
         if self.raw is None or self.serde != serde:
@@ -207,10 +212,18 @@ class _Part:
 
     def as_shown(self, serde: Serde, *, is_key: bool = False) -> Column:
         """The same, as a DataFrame shows it."""
+        self._check(serde)
         if self.typed is not None:
             return show(self.typed, serde, is_key=is_key)
         assert self.shown is not None
         return self.shown
+
+    def _check(self, serde: Serde) -> None:
+        """A declared type is checked when it is written, which Catalyst does not: only what was read as it may pass."""
+        if not isinstance(serde, Json) or serde.type is None or self.serde == serde:
+            return
+        if self.typed is None or _SCALARS.get(serde.type) != self.typed.type:
+            raise NotNative(f"{serde!r} checks in Python what it writes: write it by Json()")
 
 
 @dataclass(frozen=True)
@@ -305,7 +318,7 @@ class _Columns:
                 unread = F.concat(F.lit(f"step '{source.name}' cannot read the {name} of "), at, remedy)
                 checks.append((raw.isNull() | is_sound, unread))
             columns[f"_{name}"] = typed.column
-            parts.append(_Part(Typed(F.col(f"_{name}"), typed.type)))
+            parts.append(_Part(Typed(F.col(f"_{name}"), typed.type), serde=serde))
         # Spark moves a filter before the columns it looks at, with a copy of what computes them for each time it does:
         # a value was parsed a dozen times. It does not move one past what depends on more than the row.
         columns["_sound"] = (F.spark_partition_id() >= 0) & checked(F.lit(True), T.BooleanType(), checks)

@@ -1,12 +1,14 @@
 import pickle
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import Json, StreamsBuilder, TopologyTestDriver
 from headwater.dsl.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from headwater.errors import TopologyError
 
@@ -91,3 +93,51 @@ def test_faults_name_the_argument(make: Any, says: list[str]) -> None:
 def test_windows_are_values(windows: Any) -> None:
     assert pickle.loads(pickle.dumps(windows)) == windows
     assert hash(windows) == hash(pickle.loads(pickle.dumps(windows)))
+
+
+def of_the_kind(base: Any, *fields: int) -> Any:
+    """Windows of a user's own class."""
+    return type("Daily", (base,), {"__slots__": (), "end": lambda self, start: start + 1})(*fields)
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        of_the_kind(TimeWindows, 10, 10, 0),
+        of_the_kind(UnlimitedWindows, 0),
+        of_the_kind(SlidingWindows, 10, 0),
+        of_the_kind(SessionWindows, 10, 0),
+    ],
+    ids=lambda windows: type(windows).__mro__[1].__name__,
+)
+def test_windows_of_a_class_of_ones_own_are_refused_by_name(windows: Any) -> None:
+    grouped = StreamsBuilder().stream("in").group_by_key()
+    named = r"windowed_by\(\): Daily is a subclass of .*, and windows of your own are not supported.*group_by\("
+    with pytest.raises(TopologyError, match=named):
+        grouped.windowed_by(windows)
+    with pytest.raises(TopologyError, match=named):
+        grouped.cogroup(lambda key, value, total: total).windowed_by(windows)
+
+
+def test_join_windows_of_a_class_of_ones_own_are_refused_by_name() -> None:
+    builder = StreamsBuilder()
+    with pytest.raises(TopologyError, match="Daily: use JoinWindows itself"):
+        builder.stream("a").join(builder.stream("b"), lambda a, b: a, of_the_kind(JoinWindows, 1, 1, 0))
+
+
+def test_days_in_a_time_zone_as_the_refusal_says() -> None:
+    """The remedy: a key of one's own, here over the hour that Paris skipped on 2026-03-29."""
+    paris = ZoneInfo("Europe/Paris")
+
+    def day_of(value: int) -> str:
+        return datetime.fromtimestamp(value, paris).date().isoformat()
+
+    builder = StreamsBuilder()
+    builder.stream("in").group_by(lambda key, value: [key, day_of(value)], key=Json()).count(store="per-day")
+    first, last = (datetime(2026, 3, 29, hour, 30, tzinfo=paris) for hour in (0, 23))
+    with TopologyTestDriver(builder.build()) as driver:
+        for time in (first, last, last + timedelta(hours=1), first - timedelta(hours=1)):
+            seconds = int(time.timestamp())
+            driver.input("in").send("k", seconds, at=seconds * 1000)
+        found = {tuple(key): count for key, count in driver.store("per-day").all()}
+    assert found == {("k", "2026-03-28"): 1, ("k", "2026-03-29"): 2, ("k", "2026-03-30"): 1}

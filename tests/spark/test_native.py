@@ -506,6 +506,11 @@ REFUSED: dict[str, tuple[Callable[[KStream], None], Any, str]] = {
         Json(type=Order),
         "go elsewhere",
     ),
+    "a declared type that is checked when it is written": (
+        lambda s: s.select(user=col("user"), amuont=col("amount")).to("out", value=Json(type=Order)),
+        Json(type=Order),
+        "checks in Python what it writes",
+    ),
     "a repartition for every record": (
         lambda s: s.group_by(col("user")).count().to_stream().to("out"),
         Json(type=Order),

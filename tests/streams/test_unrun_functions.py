@@ -154,22 +154,22 @@ class Forwards(Processor):
 
 
 class AsyncProcess(Processor):
-    async def process(self, record: Record) -> None:  # type: ignore[override]
+    async def process(self, record: Record) -> None:
         self.context.forward(record)
 
 
 class YieldingProcess(Processor):
-    def process(self, record: Record) -> Iterator[Record]:  # type: ignore[override]
+    def process(self, record: Record) -> Iterator[Record]:
         yield record
 
 
 class AsyncInit(Forwards):
-    async def init(self, context: Any) -> None:  # type: ignore[override]
+    async def init(self, context: Any) -> None:
         self.context = context
 
 
 class AsyncClose(Forwards):
-    async def close(self) -> None:  # type: ignore[override]
+    async def close(self) -> None:
         ...
 
 
@@ -177,12 +177,12 @@ class Inherits(AsyncProcess): ...
 
 
 class Decorated(Forwards):
-    process = logged(AsyncProcess.process)  # type: ignore[assignment]
+    process = logged(AsyncProcess.process)
 
 
 class SetLater(Forwards):
     def __init__(self) -> None:
-        self.process = waits  # type: ignore[method-assign, assignment]
+        self.process = waits
 
 
 PROCESSORS = {
