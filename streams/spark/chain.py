@@ -20,6 +20,7 @@ from headwater.dsl import ops
 from headwater.dsl.config import Config
 from headwater.dsl.topology import ProcessorNode
 from headwater.streams.set_back import SetBack
+from headwater.streams.spark.counts import Reports, reported
 from headwater.streams.spark.intake import IntakePlan, intake
 from headwater.streams.spark.rows import COLUMNS, SCHEMA, Row, slots
 from headwater.streams.spark.shard import Routes, ShardPlan, run_shard
@@ -61,8 +62,12 @@ def build_chain(
     unnumbered: Iterable[str] = (),
     at_once: int | None = None,
     set_back: SetBack | None = None,
+    reports: Reports | None = None,
 ) -> DataFrame:
-    """The rows that a query's stages make of source rows, over so many Spark partitions."""
+    """The rows that a query's stages make of source rows, over so many Spark partitions.
+
+    What shards report is among the rows, and goes to `reports` too if that is given.
+    """
     routes = routes_of(stages)
     # Spark measures an Arrow batch after each row it adds, and goes through all nulls in a column of lists for that.
     headers = F.coalesce("headers", F.array().cast(sources.schema["headers"].dataType))
@@ -78,7 +83,7 @@ def build_chain(
             rows.withColumn("slot", slot)
             .groupBy("slot")
             .transformWithStateInPandas(
-                StageProcessor(plan, variable(stage), {key: at for at, key in enumerate(keys)}),
+                StageProcessor(plan, variable(stage), {key: at for at, key in enumerate(keys)}, reports),
                 SCHEMA,
                 "update",
                 "none",
@@ -137,10 +142,13 @@ def _frozen(readers: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
 class StageProcessor(StatefulProcessor):
     """A stage as Spark runs it: called once per shard and batch."""
 
-    def __init__(self, plan: ShardPlan, variable: str, shards: Mapping[int, int]) -> None:
+    def __init__(
+        self, plan: ShardPlan, variable: str, shards: Mapping[int, int], reports: Reports | None = None
+    ) -> None:
         self._plan = plan
         self._variable = variable
         self._shards = shards
+        self._reports = reports
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._cells = SparkCells(handle.getMapState(self._variable, "key binary", "value binary"))
@@ -155,7 +163,10 @@ class StageProcessor(StatefulProcessor):
             if is_own.any():
                 own += frame.loc[is_own, COLUMNS].itertuples(index=False, name=None)
         if own:
-            yield pd.DataFrame(list(run_shard(self._plan, shard, own, self._cells)), columns=COLUMNS)
+            results = list(run_shard(self._plan, shard, own, self._cells))
+            if self._reports is not None:
+                self._reports.add(reported(results))
+            yield pd.DataFrame(results, columns=COLUMNS)
 
     def close(self) -> None:
         """Nothing is held."""

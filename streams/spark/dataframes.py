@@ -23,6 +23,7 @@ from headwater.errors import StreamsError, TopologyError
 from headwater.streams.spark.chain import build_chain, needs_clock
 from headwater.streams.spark.clock import Ticks, tick_options
 from headwater.streams.spark.columns import Check, checked, encoded_long
+from headwater.streams.spark.counts import Counts, report_to
 from headwater.streams.spark.native import Native
 from headwater.streams.spark.query import plan_natively
 from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, unpack_batch
@@ -30,7 +31,7 @@ from headwater.streams.spark.session import configure
 from headwater.streams.spark.shipping import check_executors, ship
 from headwater.streams.spark.stages import Stages
 
-__all__ = ["to_dataframes"]
+__all__ = ["DataFrames", "to_dataframes"]
 
 log = logging.getLogger("headwater")
 
@@ -44,6 +45,27 @@ _BESIDE = {
 }
 
 
+class DataFrames(dict[str, DataFrame]):
+    """The DataFrame of each topic that a topology writes, and what was counted while they were computed."""
+
+    def __init__(self, counts: Counts) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def metrics(self) -> dict[str, Any]:
+        """Records that were processed, dropped and late: in all, and under "steps" by step, as of the test driver.
+
+        They are there once something has been computed. A DataFrame that does not stream computes all of it each time,
+        and its counts are those of one time; those of a stream are the sum over its batches.
+
+        >>> from headwater.streams.spark.counts import Counts
+        >>> from headwater.streams.spark.dataframes import DataFrames
+        >>> DataFrames(Counts()).metrics()
+        {'records-total': 0, 'dropped-records-total': 0, 'late-records-total': 0, 'steps': {}}
+        """
+        return self._counts.metrics()
+
+
 def to_dataframes(
     topology: Topology,
     frames: Mapping[str, DataFrame],
@@ -51,7 +73,7 @@ def to_dataframes(
     *,
     order_by: str | None = None,
     partitions: int | None = None,
-) -> dict[str, DataFrame]:
+) -> DataFrames:
     """The topics a topology writes, as DataFrames, from DataFrames for the topics it reads.
 
     Each DataFrame has the columns `key`, `value` and `timestamp` (a timestamp, or epoch milliseconds), and may have
@@ -64,6 +86,9 @@ def to_dataframes(
     `headers`, `partition` if one was chosen, and `shard` and `order`: of two results in one shard (none where no step
     needed one) and one batch the one with the higher `order` is later, so that `max_by(value, order)` over a batch is
     the last value of a key in it.
+
+    How many records were dropped, and how many of them as late, is in `metrics()` of what is returned, and late ones
+    are warned about.
     """
     if not frames:
         raise StreamsError(
@@ -86,11 +111,12 @@ def to_dataframes(
     sources = reduce(DataFrame.unionByName, (_source_rows(frames[topic], *columns[topic]) for topic in readers))
     unnumbered = frozenset(topic for topic, frame in frames.items() if "offset" not in frame.columns)
     planned, natives, _ = plan_natively(spark, topology, config, dict.fromkeys(frames, count))
+    counts = Counts()
     chain = None
     if any(stage.kind != "native" for stage in planned.stages):
         check_executors(spark, ship(spark, topology, config))
-        chain = _chain(spark, _in_order(planned), config, sources, unnumbered, streaming)
-    results = {}
+        chain = _chain(spark, _in_order(planned), config, sources, unnumbered, streaming, counts)
+    results = DataFrames(counts)
     for topic, (key, value) in written.items():
         parts = [
             _native_results(
@@ -116,6 +142,7 @@ def _chain(
     sources: DataFrame,
     unnumbered: frozenset[str],
     streaming: bool,
+    counts: Counts,
 ) -> DataFrame:
     """The rows of all stages that run in Python."""
     shards = {stage.number: stage.shards for stage in planned.chained}
@@ -134,7 +161,8 @@ def _chain(
             "spark.sql.shuffle.partitions to %d while the results are computed, or give partitions= a larger number",
             over, widest, widest,
         )  # fmt: skip
-    return build_chain(planned, sources, ticks, over, unnumbered=unnumbered)
+    reports = report_to(spark.sparkContext, counts)
+    return build_chain(planned, sources, ticks, over, unnumbered=unnumbered, reports=reports)
 
 
 def _in_order(planned: Stages) -> Stages:

@@ -32,6 +32,7 @@ from headwater.streams.set_back import SetBack
 from headwater.streams.spark.brokers import Broker, open_broker
 from headwater.streams.spark.chain import build_chain, needs_clock
 from headwater.streams.spark.clock import Ticks, tick_options
+from headwater.streams.spark.counts import LateWarnings, steps_of
 from headwater.streams.spark.native import Native, nativize, packed_rows
 from headwater.streams.spark.record import Recorded, take_up
 from headwater.streams.spark.rows import COLUMNS, OUTPUT, REPORT, SOURCE_SCHEMA, unpack
@@ -244,6 +245,7 @@ class SparkQuery:
         self._trigger = trigger
         self._options = options
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._late = LateWarnings()
         self._totals: Counter[str] = Counter()
         self._waiting: dict[tuple[int, int], int] = {}
         self._rows: dict[tuple[int, int], int] = {}
@@ -295,6 +297,7 @@ class SparkQuery:
                 for kind, counts in (("dropped", report.dropped), ("late", report.late)):
                     for step, count in counts.items():
                         self._counts[kind, step] += count
+            self._warn_of_late()
         for report in sorted(reports, key=lambda report: (report.stage, report.shard)):
             sys.stdout.write(report.printed)
             for warning in report.warnings:
@@ -399,6 +402,12 @@ class SparkQuery:
                     # It does not tell which of several aggregates was late for.
                     if late := sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators):
                         self._counts["late", ", ".join(filter(None, (n.aggregate for n in self._natives)))] += late
+                        self._warn_of_late()
+
+    def _warn_of_late(self) -> None:
+        for (kind, step), count in self._counts.items():
+            if kind == "late":
+                self._late.note(step, count)
 
     def _warn_if_ahead(self, newest: str | None) -> None:
         """Warn where a batch of an aggregate in Catalyst had a record far beyond the wall clock, once for each leap."""
@@ -416,17 +425,12 @@ class SparkQuery:
         """Counts since this handle was made: batches, records, dropped and late ones, in all and by step."""
         self._note_natives()
         with self._lock:
-            steps: dict[str, dict[str, int]] = {}
-            for (kind, step), count in self._counts.items():
-                steps.setdefault(step, {})[f"{kind}-records-total"] = count
             return {
                 "batches-total": self._totals["batches"],
                 "records-total": self._totals["records"],
                 "waiting-records": sum(self._waiting.values()),
                 "state-rows": sum(self._rows.values()),
-                "dropped-records-total": sum(n for (kind, _), n in self._counts.items() if kind == "dropped"),
-                "late-records-total": sum(n for (kind, _), n in self._counts.items() if kind == "late"),
-                "steps": steps,
+                **steps_of(self._counts),
             }
 
     def store(self, name: str) -> Any:

@@ -22,7 +22,7 @@ import io
 import logging
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
@@ -137,8 +137,15 @@ class Report(msgspec.Struct):
                 if late := counts["late-records-total"]:
                     self.late[name] = self.late.get(name, 0) + late
 
+    def counts(self) -> Counter[tuple[str, str]]:
+        """What was counted, by kind and step."""
+        found = Counter({("processed", ""): self.processed})
+        for kind, steps in (("dropped", self.dropped), ("late", self.late)):
+            found.update({(kind, step): count for step, count in steps.items()})
+        return found
+
     def warn(self, warning: str) -> None:
-        """Let the driver warn; where it takes no reports, as between DataFrames, Spark's log has it."""
+        """Let the driver warn, and Spark's log."""
         self.warnings.append(warning)
         log.warning(warning)
 

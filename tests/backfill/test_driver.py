@@ -4,8 +4,8 @@ import pytest
 
 from tests.backfill.inputs import BEGIN, DISORDER_MS, END, KEYS, PARTITIONS, Inputs
 from tests.backfill.players import by_driver
-from tests.backfill.runs import Run, check_counted, check_equal, few, runs
-from tests.backfill.topologies import CASES, GROUPS, read_by
+from tests.backfill.runs import Run, check_counted, check_equal, few, late, runs
+from tests.backfill.topologies import CASES, GROUPS, LATE, read_by
 
 
 @pytest.mark.parametrize("run", runs(), ids=str)
@@ -20,6 +20,11 @@ def test_what_comes_one_partition_after_the_other_is_found_missing_and_counted(r
     assert check_counted(run, outcome) > run.inputs.size // 2
     with pytest.raises(AssertionError, match="differ"):
         check_equal(run, outcome)
+
+
+def test_what_is_late_is_counted() -> None:
+    run = late()
+    assert check_counted(run, by_driver(run.build(), run.inputs, run.names)) > 100
 
 
 def test_the_inputs_are_as_they_say() -> None:
@@ -38,8 +43,8 @@ def test_the_inputs_are_as_they_say() -> None:
 
 
 def test_every_topology_of_the_registry_is_in_one_group_and_repartitions() -> None:
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(CASES)
-    for run in runs():
+    assert sorted(name for names in (*GROUPS.values(), LATE) for name in names) == sorted(CASES)
+    for run in [*runs(), late()]:
         topology = run.build()
         assert topology.internal_topics
         assert read_by(topology) <= {record.topic for record in run.inputs.of(read_by(topology))}

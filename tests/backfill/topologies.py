@@ -339,6 +339,13 @@ def window_of_windows(sources: Sources, name: str) -> KStream:
     return grouped.windowed_by(TimeWindows.of(60 * SECOND, grace=GRACE)).count(name=f"{name}-step-two").to_stream()
 
 
+@case("late-for-window", lambda inputs: gathered(cities(inputs.orders), tumbled(1_000)), "last", records=count_of)
+def late_for_window(sources: Sources, name: str) -> KStream:
+    """Windows without a grace, for which some records are late in whatever order they come."""
+    grouped = by_city(sources.orders, name).windowed_by(TimeWindows.of(SECOND))
+    return grouped.aggregate(nothing, add, value=Json(), name=f"{name}-step").to_stream()
+
+
 # ---- a stream and its own copy ---------------------------------------------------------------------------------------
 
 
@@ -441,6 +448,13 @@ def as_of_join(sources: Sources, name: str) -> KStream:
     """The price at an order's own time, though both go on changing."""
     ordered = sources.orders.select_key(lambda key, value: city_of(value))
     return ordered.join(sources.prices, lambda order, price: [number_of(order), number_of(price)], name=name)
+
+
+@case("late-for-join", lambda inputs: pairs(inputs, lambda event: event.city, 1_000), "all", value=Json())
+def late_for_join(sources: Sources, name: str) -> KStream:
+    """A join without a grace, for which some records are late in whatever order they come."""
+    left, right = (s.select_key(lambda key, value: city_of(value)) for s in (sources.orders, sources.clicks))
+    return left.join(right, pair, JoinWindows.of(SECOND), name=name)
 
 
 # ---- counts and tables -----------------------------------------------------------------------------------------------
@@ -589,3 +603,5 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "ties": ("copies-at-equal-times",),
     "shop": ("shop-window", "shop-session", "shop-suppress"),
 }
+# Those that drop records, and must count them.
+LATE = ("late-for-window", "late-for-join")

@@ -208,7 +208,8 @@ def test_a_stream_of_files_is_taken_file_by_file(spark: SparkSession, tmp_path: 
         part.coalesce(1).write.mode("append").json(str(files))
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(files))
     assert stream.isStreaming
-    result = to_dataframes(sums(), {"orders": stream}, partitions=2)["sums"]
+    results = to_dataframes(sums(), {"orders": stream}, partitions=2)
+    result = results["sums"]
     gathered: list[Any] = []
 
     def gather(batch: DataFrame, number: int) -> None:
@@ -227,6 +228,34 @@ def test_a_stream_of_files_is_taken_file_by_file(spark: SparkSession, tmp_path: 
     for row in gathered:
         found.setdefault(row.key, []).append((msgspec.json.decode(row.value), row.timestamp))
     assert found == by_driver(sums(), records, "sums")["sums"]
+    assert results.metrics()["records-total"] == len(records)
+
+
+def by_minute() -> Topology:
+    builder = StreamsBuilder()
+    minutes = builder.stream("orders").group_by_key().windowed_by(TimeWindows.of(timedelta(minutes=1)))
+    minutes.count(name="by-minute", store="minutes").to_stream().to("counts")
+    return builder.build()
+
+
+def test_late_records_are_counted_once_and_warned_about(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    late, good = 30, 300_000
+    records: list[Sent] = [("a", 0, good), *(("a", n, n) for n in range(late)), (None, 1, good), ("a", 1, good + 1)]
+    results = to_dataframes(by_minute(), {"orders": numbered(spark, records)}, Config(late="late"), partitions=2)
+    expected = {
+        "records-total": len(records),
+        "dropped-records-total": late + 1,
+        "late-records-total": late,
+        "steps": {"by-minute": {"dropped-records-total": late + 1, "late-records-total": late}},
+    }
+    with caplog.at_level(logging.WARNING, "headwater"):
+        # Each computes all of it.
+        assert [row.value for row in results["counts"].collect()] == [1, 2]
+        assert results.metrics() == expected
+        assert results["late"].count() == late
+        assert results.metrics() == expected
+    (warned,) = [record.message for record in caplog.records]
+    assert f"step by-minute has dropped {late} records as late" in warned
 
 
 # ---- what cannot be ----------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from headwater.streams.spark.dataframes import to_dataframes
 from headwater.streams.spark.query import SparkBackend
 from tests.backfill.inputs import PARTITIONS, Inputs
 from tests.backfill.players import fill, make_topics, outcome_of, settings
-from tests.backfill.results import DROPPED, LATE, Key, Outcome, Row, decoded, serdes
-from tests.backfill.runs import Run, check_equal, runs
+from tests.backfill.results import DROPPED, Key, Outcome, Row, decoded, serdes
+from tests.backfill.runs import Run, check_counted, check_equal, late, runs
 from tests.backfill.topologies import read_by
 from tests.spark.line import Line
 
@@ -51,6 +51,11 @@ def test_the_stages_drop_nothing_in_a_backfill(run: Run, batches: int) -> None:
     check_equal(run, by_line(run.build(), run.inputs, run.names, batches))
 
 
+def test_what_is_late_is_counted_by_the_stages() -> None:
+    run = late()
+    assert check_counted(run, by_line(run.build(), run.inputs, run.names, 1)) > 100
+
+
 # ---- a query ---------------------------------------------------------------------------------------------------------
 
 
@@ -75,6 +80,11 @@ def by_query(spark: SparkSession, topology: Topology, inputs: Inputs, topics: Se
 @pytest.mark.parametrize("run", runs("shop", "tables", "ties"), ids=str)
 def test_a_query_drops_nothing_in_a_backfill(spark: SparkSession, run: Run, tmp_path: Path) -> None:
     check_equal(run, by_query(spark, run.build(), run.inputs, run.names, tmp_path))
+
+
+def test_what_is_late_is_counted_by_a_query(spark: SparkSession, tmp_path: Path) -> None:
+    run = late()
+    assert check_counted(run, by_query(spark, run.build(), run.inputs, run.names, tmp_path)) > 100
 
 
 # ---- DataFrames ------------------------------------------------------------------------------------------------------
@@ -104,11 +114,9 @@ def frames_of(spark: SparkSession, topology: Topology, inputs: Inputs) -> dict[s
 
 def by_frames(spark: SparkSession, topology: Topology, inputs: Inputs, topics: Sequence[str]) -> Outcome:
     """Through DataFrames, in one batch."""
-    config = settings(late="late")
-    results = to_dataframes(topology, frames_of(spark, topology, inputs), config, partitions=PARTITIONS)
+    results = to_dataframes(topology, frames_of(spark, topology, inputs), settings(), partitions=PARTITIONS)
     outcome = Outcome({topic: _rows(results[topic], serdes(topology, topic)[1]) for topic in topics})
-    if late := results["late"].count():
-        outcome.count([{"late": {LATE: late}}])
+    outcome.count([results.metrics()["steps"]])
     return outcome
 
 
@@ -129,3 +137,8 @@ def _rows(frame: DataFrame, value_serde: Serde) -> list[Row]:
 @pytest.mark.parametrize("run", runs("shop"), ids=str)
 def test_dataframes_drop_nothing_in_a_backfill(spark: SparkSession, run: Run) -> None:
     check_equal(run, by_frames(spark, run.build(), run.inputs, run.names))
+
+
+def test_what_is_late_is_counted_by_dataframes(spark: SparkSession) -> None:
+    run = late()
+    assert check_counted(run, by_frames(spark, run.build(), run.inputs, run.names)) > 100
