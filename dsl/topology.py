@@ -104,6 +104,8 @@ class Topology(CamelCase):
         self.copartitioned: list[set[str]] = []
         self.source_changelogs: dict[str, str] = {}
         self.unnamed: list[str] = []
+        # Where a step has taken a stream's own serde instead of the default, which Kafka Streams would take.
+        self.inherited_serdes: list[str] = []
         self.default_key: Serde = Str()
         self.default_value: Serde = Json()
         self._links: list[tuple[str, str]] = []

@@ -30,6 +30,7 @@ from headwater.streams import operators
 from headwater.streams.attributes import Attributes
 from headwater.streams.changes import NOTHING, TASK, Changes, memory_key, pickled, read_committed
 from headwater.streams.clocks import FIRST_DATE_MS, HOUR_MS, date_of, duration_of, system_clock
+from headwater.streams.compat import remembered_by_kafka_streams
 from headwater.streams.compile import Shared, compile_nodes
 from headwater.streams.context import Output, TaskContext
 from headwater.streams.faults import RecordFailed
@@ -110,8 +111,9 @@ class Task:
 
     `partitions_of` tells how many partitions a topic has, `largest` how many bytes a record for it may have, if there
     is a bound; `globals` are the stores of the global task. `clock` is asked how far a timestamp is in the future, and
-    `warn` is told when stream time leaps there. Over a back end with an earlier task's committed changes it
-    goes on exactly where that was: feed it from `offsets` on.
+    `warn` is told when stream time leaps there. Over a back end with an earlier task's committed changes it goes on
+    exactly where that was: feed it from `offsets` on. If it is `restarted`, compat="kafka-streams" has it forget what
+    Kafka Streams forgets then.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class Task:
         largest: Callable[[str], int | None] = lambda topic: None,
         clock: Callable[[], int] = system_clock,
         warn: Callable[[str], object] = log.warning,
+        restarted: bool = True,
     ) -> None:
         self.spec = spec
         self._clock = clock
@@ -139,6 +142,8 @@ class Task:
         if is_pending(remembered):
             # Not written yet: the first commit does, all of it at once.
             remembered = set_back(remembered)
+        if spec.config.compat is not None and restarted:
+            remembered = remembered_by_kafka_streams(remembered, spec.closing())
         self._set_back = {name: remembered[name] for name in (SET_BACK, LEAPT) if name in remembered}
         topology = spec.topology
         shared = self._shared = Shared(
