@@ -124,6 +124,8 @@ class Config:
       at.
     - `on_future`: what becomes of such a record, like `on_…_error`; left out: what `on_deserialization_error` says.
     - `dead_letters`, `late`: the topics for bad and for late records.
+    - `compat`: "kafka-streams" turns off every deliberate difference from Kafka Streams that changes an output (those
+      of decision 008). Where it throws, a StreamsError is raised.
     - `metrics`: "debug" also counts the records of every operator, which costs time for each of them.
     - `state_dir`: where state is kept; beside the embedded log if left out, since the two belong together.
     - `listen`: where a worker answers questions over HTTP, host:port; port 0 is any that is free.
@@ -170,6 +172,7 @@ class Config:
     replication_factor: int | None = None
     instance_id: str | None = None
     unmapped: tuple[str, ...] = ()
+    compat: Literal["kafka-streams"] | None = None
 
     def __post_init__(self) -> None:
         faults = [
@@ -180,6 +183,7 @@ class Config:
                 ("exactly_once", flag_fault("", self.exactly_once) is None, "True or False"),
                 ("dead_letters", self.dead_letters is None or _is_text(self.dead_letters), "a topic's name"),
                 ("late", self.late is None or _is_text(self.late), "a topic's name"),
+                ("compat", self.compat in (None, "kafka-streams"), '"kafka-streams" or None'),
                 ("metrics", self.metrics in ("info", "debug"), '"info" or "debug"'),
                 ("state_dir", isinstance(self.state_dir, str | os.PathLike | None), "a path"),
                 ("listen", self.listen is None or _is_endpoint(self.listen), "host:port, such as 127.0.0.1:8080"),

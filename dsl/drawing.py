@@ -240,6 +240,14 @@ class Drawing:
         """Remember a generated name that state or an internal topic hangs on."""
         self._topology.unnamed.append(name)
 
+    def note_inherited(self, step: str, argument: str, given: Serde | None, own: Serde | None, default: Serde) -> None:
+        """Remember where a step takes a stream's own serde and Kafka Streams would take the default."""
+        if given is None and own is not None and own != default:
+            self._topology.inherited_serdes.append(
+                f"step {step!r} takes {own!r} from its stream where Kafka Streams takes the default {default!r}: give "
+                f"it {argument}"
+            )
+
     def repartition(
         self,
         stem: str,

@@ -100,6 +100,11 @@ def _join_streams(
         stem = f"{name}-right" if name is not None else right._name
         right = _repartitioned(right, stem, key, other_value, name is not None)
     sources = drawing.copartition(left._sources, right._sources)
+    inherited = (
+        ("key=", key, left._key or right._key, drawing.default_key),
+        ("value=", value, left._value, drawing.default_value),
+        ("other_value=", other_value, right._value, drawing.default_value),
+    )
     result_key = key or left._key or right._key
     key = result_key or drawing.default_key
     value = value or left._value or drawing.default_value
@@ -119,6 +124,8 @@ def _join_streams(
     sides = generated if name is None else (name + this_suffix, name + other_suffix)
     merge = drawing.suffixed(name, "-merge", "KSTREAM-MERGE-")
     keyed = drawing.keyed(merge, joiner, 2)
+    for argument, given, own, default in inherited:
+        drawing.note_inherited(merge, argument, given, own, default)
 
     base = store if isinstance(store, str) else None
     pair: tuple[Window | None, Window | None] = (None, None)

@@ -116,6 +116,8 @@ class Topology(CamelCase):
         self.optimizations: frozenset[str] | None = None
         # The numbers of sub-topologies in the ids of their tasks, where state has them under others than now.
         self.numbers: dict[int, int] = {}
+        # Where a step has taken a stream's own serde instead of the default, which Kafka Streams would take.
+        self.inherited_serdes: list[str] = []
         self.default_key: Serde = Str()
         self.default_value: Serde = Json()
         self._links: list[tuple[str, str]] = []

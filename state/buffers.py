@@ -244,6 +244,17 @@ class GraceBuffer:
         self._kept.put(row_key, (value, context), len(row_key) + len(value))
         return True
 
+    def due(self) -> Waiting | None:
+        """Return the first that `evict` would take out, None if there is none."""
+        if not self._order or unpack_time(self._order[0], 0) > self._observed - self._grace_ms:
+            return None
+        value, context = self._kept.items[self._order[0]]
+        return Waiting(self._order[0][8:-4], value, context)
+
+    def pop(self) -> None:
+        """Take out the first."""
+        self._kept.pop(heappop(self._order))
+
     def evict(self) -> Iterator[Waiting]:
         """Take out and yield what is at least the grace older than the newest put, by timestamp, key and sequence."""
         due = self._observed - self._grace_ms

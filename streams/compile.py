@@ -176,9 +176,19 @@ class Site:
         return compile_view(view, self)
 
     def copy(self, store: str, value: Any) -> Any:
-        """The value as the store would give it back: itself if it cannot change, a new object otherwise."""
+        """The value as the store would give it back: itself if it cannot change, a new object otherwise.
+
+        Under compat="kafka-streams" itself, unless the record cache would read it again.
+        """
+        if self.config.compat is not None and not self._is_cached(store):
+            return value
         serde = self._shared.specs[store].value
         return value if value is None or serde.stable(value) else serde.decode(serde.encode(value))
+
+    def _is_cached(self, store: str) -> bool:
+        """Whether updates of a store fold in the record cache."""
+        spec = self._shared.specs[store]
+        return bool(spec.cached and not spec.on_close and self.config.cache_bytes and spec.kind in _CACHEABLE)
 
     def memory(self, store: str, **initial: Any) -> Memory:
         """The memory of the step that keeps a store, committed with the task; `initial` is what it holds at first."""
@@ -197,10 +207,9 @@ class Site:
 
         With the record cache on, updates fold until the commit, and the first one's old value is the one that counts.
         """
-        spec = self._shared.specs[store]
-        if not spec.cached or spec.on_close or not self.config.cache_bytes or spec.kind not in _CACHEABLE:
+        if not self._is_cached(store):
             return self.forward, send_old
-        cached = self._shared.cache.store(spec, self._shared.stores[store])
+        cached = self._shared.cache.store(self._shared.specs[store], self._shared.stores[store])
         return cached.emitter(self.forward, send_old), True
 
     def keeper(self, store: str) -> Step | None:
@@ -355,9 +364,41 @@ def _counted(step: Step, site: Site) -> Step:
     return counted
 
 
+def _failing_like_kafka_streams(step: Step, site: Site) -> Step:
+    """A step that is blamed for what escapes from the sinks behind it."""
+
+    def guarded(key: Any, value: Any, *rest: Any) -> None:
+        try:
+            step(key, value, *rest)
+        except RecordFailed:
+            raise
+        except Exception as error:
+            site.fault(error, key, value, *rest[-2:])
+
+    return guarded
+
+
+def _fatal_behind_a_source(step: Step, site: Site) -> Step:
+    """A source's step, behind which a sink's failure is nobody's to handle."""
+
+    def guarded(*record: Any) -> None:
+        try:
+            step(*record)
+        except RecordFailed:
+            raise
+        except Exception as error:
+            context = site.context
+            raise RecordFailed(
+                f"a sink behind {site.node!r} failed on {context.topic}-{context.partition}@{context.offset} "
+                f'with {type(error).__name__}: {error}; under compat="kafka-streams" no handler is asked about that'
+            ) from error
+
+    return guarded
+
+
 def compile_nodes(names: Iterable[str], shared: Shared) -> dict[str, Step]:
     """The running form of some nodes with all their descendants: what to call with a source's records, by its name."""
-    topology = shared.topology
+    topology, compat = shared.topology, shared.config.compat
     steps: dict[str, Step] = {}
     sources: dict[str, Step] = {}
     children: dict[str, list[str]] = {name: topology.children(name) for name in names}
@@ -366,9 +407,11 @@ def compile_nodes(names: Iterable[str], shared: Shared) -> dict[str, Step]:
         node = topology.nodes[name]
         site = shared.sites[name] = Site(node, [(child, steps[child]) for child in children[name]], shared)
         if isinstance(node, Source):
-            sources[name] = site.forward
+            sources[name] = site.forward if compat is None else _fatal_behind_a_source(site.forward, site)
         else:
             steps[name] = compile_op(node.op if isinstance(node, ProcessorNode) else node, site)
+            if compat is not None and isinstance(node, ProcessorNode):
+                steps[name] = _failing_like_kafka_streams(steps[name], site)
             if shared.config.metrics == "debug":
                 steps[name] = _counted(steps[name], site)
     shared.starts.reverse()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from headwater.dsl.config import Config, optimizations
 from headwater.dsl.topology import Sink, Source, Topology
 from headwater.errors import TopologyError
+from headwater.streams.compat import check
 from headwater.streams.task import TaskSpec
 
 __all__ = ["Plan", "check_optimizations", "plan"]
@@ -49,6 +50,8 @@ def plan(topology: Topology, config: Config, partitions_of: Callable[[str], int]
     With `as_one` all sub-topologies are one task and every topic has one partition, as in Kafka Streams' test driver.
     """
     check_optimizations(topology, config)
+    if config.compat is not None:
+        check(topology)
     groups = topology.groups()
     global_nodes = [name for group in groups if topology.is_global(group) for name in group]
     global_task = TaskSpec(topology, config, tuple(global_nodes), "global", 0, True) if global_nodes else None

@@ -9,7 +9,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it comes without types
@@ -39,6 +39,7 @@ from headwater.streams.changes import (
     store_memory,
 )
 from headwater.streams.clocks import FIRST_DATE_MS, HOUR_MS, date_of, duration_of, system_clock
+from headwater.streams.compat import remembered_by_kafka_streams
 from headwater.streams.compile import Shared, compile_nodes
 from headwater.streams.context import Output, TaskContext
 from headwater.streams.faults import RecordFailed
@@ -119,8 +120,9 @@ class Task:
 
     `partitions_of` tells how many partitions a topic has, `largest` how many bytes a record for it may have, if there
     is a bound; `globals` are the stores of the global task. `clock` is asked how far a timestamp is in the future, and
-    `warn` is told when stream time leaps there. Over a back end with an earlier task's committed changes it
-    goes on exactly where that was: feed it from `offsets` on.
+    `warn` is told when stream time leaps there. Over a back end with an earlier task's committed changes it goes on
+    exactly where that was: feed it from `offsets` on. If it is `restarted`, compat="kafka-streams" has it forget what
+    Kafka Streams forgets then.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Task:
         largest: Callable[[str], int | None] = lambda topic: None,
         clock: Callable[[], int] = system_clock,
         warn: Callable[[str], object] = log.warning,
+        restarted: bool = True,
     ) -> None:
         self.spec = spec
         # How many records the steps were given; one that could not be read, or had no timestamp, was only dropped.
@@ -153,6 +156,10 @@ class Task:
         if is_pending(remembered):
             # Not written yet: the first commit does, all of it at once.
             remembered = set_back(remembered)
+        if spec.config.compat is not None and restarted:
+            # The second is what earlier versions call it.
+            closing = [(step_memory(spec.topology, node, store), f"node {node}") for node, store in spec.closing()]
+            remembered = remembered_by_kafka_streams(remembered, chain.from_iterable(closing))
         self._set_back = {name: remembered[name] for name in (SET_BACK, LEAPT) if name in remembered}
         topology = spec.topology
         shared = self._shared = Shared(

@@ -41,6 +41,8 @@ def initial_again(store: str, init: ops.Function | None, site: Site) -> Callable
     """For a first aggregate the same once more, to be sent on as the old value whatever becomes of the first."""
     start = initializer(init)
     stable = site.spec(store).value.stable
+    if site.config.compat is not None:
+        return lambda aggregate: aggregate
 
     def again(aggregate: Any) -> Any:
         # A second one, not a copy: an initial value need not be one the store's serde could write.

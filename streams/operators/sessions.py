@@ -28,6 +28,7 @@ def aggregate_sessions(op: ops.SessionAggregate, site: Site) -> Step:
     find, get, put, remove = store.find, store.get, store.put, store.remove
     emit, wants_old = (site.forward, False) if op.on_close else site.emitter(op.store, op.send_old)
     cached = emit is not site.forward
+    aliases = site.config.compat is not None and not cached
     init, f, merge = initializer(op.init), aggregator(op.init, op.f), _merger(op)
     gap, open_for = op.windows.gap_ms, op.windows.gap_ms + op.windows.grace_ms
     drop, late, fault = site.drop, site.late, site.fault
@@ -39,7 +40,7 @@ def aggregate_sessions(op: ops.SessionAggregate, site: Site) -> Step:
         aggregate = init()
         merged = []
         for session_start, session_end, row in find(key, timestamp - gap, timestamp + gap):
-            merged.append((session_start, session_end))
+            merged.append((session_start, session_end, row))
             aggregate = merge(key, aggregate, row)
             start, end = min(start, session_start), max(end, session_end)
         if end < closed_until:
@@ -47,9 +48,9 @@ def aggregate_sessions(op: ops.SessionAggregate, site: Site) -> Step:
             return
         old = None
         if start != end:
-            for session_start, session_end in merged:
+            for session_start, session_end, row in merged:
                 # Read again, for the merger may have changed what it got.
-                gone = get(key, session_start, session_end) if wants_old else None
+                gone = (row if aliases else get(key, session_start, session_end)) if wants_old else None
                 remove(key, session_start, session_end)
                 if close is None:
                     window = Windowed(key, session_start, session_end)

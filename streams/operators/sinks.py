@@ -64,11 +64,14 @@ def _to_partitions(sink: Sink, topic: str, site: Site, choose: Chooser) -> Step:
     append, unwritten, fault = site.context.outputs.append, site.unwritten, site.fault
     encode = _careful_encoder(sink.key, sink.value)
     largest = site.largest(topic)
+    blames_parent = site.config.compat is not None
 
     def write(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
             partition = choose(topic, key, value)
         except Exception as error:
+            if blames_parent:
+                raise
             fault(error, key, value, timestamp, headers)
             return
         try:
@@ -85,6 +88,7 @@ def _to_partitions(sink: Sink, topic: str, site: Site, choose: Chooser) -> Step:
 def _to_named_topics(sink: Sink, name: Callable[..., str], site: Site, choose: Chooser | None) -> Step:
     append, unwritten, fault, context = site.context.outputs.append, site.unwritten, site.fault, site.context
     encode = _careful_encoder(sink.key, sink.value)
+    blames_parent = site.config.compat is not None
 
     def write(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
@@ -95,6 +99,8 @@ def _to_named_topics(sink: Sink, name: Callable[..., str], site: Site, choose: C
                 raise StreamsError(f"the function {place(name)} must name a topic, but gave {topic!r}")
             partition = None if choose is None else choose(topic, key, value)
         except Exception as error:
+            if blames_parent:
+                raise
             fault(error, key, value, timestamp, headers)
             return
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from headwater.dsl import ops
 from headwater.dsl.records import Headers, Windowed
+from headwater.errors import StreamsError
 from headwater.streams.compile import Memory, Site, Step, rule
 from headwater.streams.operators.aggregates import aggregator, initial_again, initializer
 from headwater.streams.operators.closing import NEVER, Close, closed_windows, closing
@@ -36,6 +37,7 @@ def aggregate_sliding(op: ops.SlidingWindowAggregate, site: Site) -> Step:
     drop, late, fault = site.drop, site.late, site.fault
     memory = site.memory(op.store, observed=-1, closed=NEVER, next_emit=0)
     placing = _Placing(op, site)
+    refused = site.config.compat is not None and difference == 0
     close = _closing(op, site, memory) if op.on_close else None
 
     def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -49,6 +51,11 @@ def aggregate_sliding(op: ops.SlidingWindowAggregate, site: Site) -> Step:
             late(key, value, timestamp, headers)
             return
         try:
+            if refused:
+                raise StreamsError(
+                    f"step {site.node!r} has sliding windows of 0 ms, with which Kafka Streams throws an "
+                    'IllegalArgumentException (compat="kafka-streams"): give them a longer difference'
+                )
             if close is not None and not difference:
                 close(closed_until, headers)
             placing.begin(key, value, timestamp, headers, closed_until)
@@ -71,6 +78,7 @@ class _Placing:
         self._store = site.store(op.store)
         self._name = op.store
         self._copy = site.copy
+        self._aliases = site.config.compat is not None
         self._init = initializer(op.init)
         self._again = initial_again(op.store, op.init, site)
         self._f = aggregator(op.init, op.f)
@@ -157,7 +165,7 @@ class _Placing:
 
     def _apart(self, row: _Row) -> _Row:
         """The row as it is now, out of the aggregator's reach."""
-        return self._copy(self._name, row[0]), row[1]
+        return row if self._aliases else (self._copy(self._name, row[0]), row[1])
 
     def _update(self, start: int, row: _Row) -> None:
         """Add the record to an existing window."""

@@ -26,6 +26,12 @@ def join_with_table(op: ops.StreamTableJoin, site: Site) -> Step:
     reader = site.view(op.table)
     get, as_of, versioned = reader.get, reader.as_of, reader.versioned
 
+    def joined(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        row = None if key is None else as_of(key, timestamp) if versioned else get(key)
+        if row is not None or left:
+            other = None if row is None else row[0]
+            forward(key, joiner(key, value, other) if keyed else joiner(value, other), timestamp, headers)
+
     def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         if value is None or (key is None and not left):
             drop()
@@ -41,16 +47,47 @@ def join_with_table(op: ops.StreamTableJoin, site: Site) -> Step:
             return
         forward(key, result, timestamp, headers)
 
-    return join if op.buffer is None else _with_grace(op, site, join)
+    if op.buffer is None:
+        return join
+    return _with_grace(op, site, join) if site.config.compat is None else _like_kafka_streams(op, site, join, joined)
+
+
+def _like_kafka_streams(op: ops.StreamTableJoin, site: Site, join: Step, joined: Step) -> Step:
+    """With grace, and with what Kafka Streams makes of null keys and of joiners that raise."""
+    _check_versioned(op, site)
+    buffer, spec = site.store(op.buffer or ""), site.spec(op.buffer or "")
+    encode_key, decode_key = spec.key.encode, spec.key.decode
+    encode, decode = spec.value.encode, spec.value.decode
+    fault, context, left = site.fault, site.context, op.left
+
+    def hold(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        if value is None or (key is None and not left):
+            join(key, value, timestamp, headers)
+            return
+        try:
+            if key is None:
+                raise StreamsError(
+                    f"step {site.node!r} joins with grace and got a record without a key, with which Kafka Streams "
+                    'throws a NullPointerException (compat="kafka-streams"): drop such records before'
+                )
+            if not buffer.put(encode_key(key), encode(value), context_of(context, timestamp, headers)):
+                joined(key, value, timestamp, headers)
+                return
+            while (waiting := buffer.due()) is not None:
+                held = waiting.context
+                args = decode_key(waiting.key), decode(waiting.value), held.timestamp, held.headers
+                resume(context, held, joined, *args)
+                # Only now: one that has failed is the first again when the next record comes.
+                buffer.pop()
+        except Exception as error:
+            fault(error, key, value, timestamp, headers)
+
+    return hold
 
 
 def _with_grace(op: ops.StreamTableJoin, site: Site, join: Step) -> Step:
     assert op.buffer is not None
-    if not site.view(op.table).versioned:
-        raise StreamsError(
-            f"step {site.node!r} joins with a grace period, but its table keeps no versions: give the table "
-            "store=Versioned(…), or leave out grace="
-        )
+    _check_versioned(op, site)
     buffer, spec = site.store(op.buffer), site.spec(op.buffer)
     encode_key, decode_key = spec.key.encode, spec.key.decode
     encode, decode = spec.value.encode, spec.value.decode
@@ -74,6 +111,14 @@ def _with_grace(op: ops.StreamTableJoin, site: Site, join: Step) -> Step:
             resume(context, held, join, decode_key(waiting.key), decode(waiting.value), held.timestamp, held.headers)
 
     return hold
+
+
+def _check_versioned(op: ops.StreamTableJoin, site: Site) -> None:
+    if not site.view(op.table).versioned:
+        raise StreamsError(
+            f"step {site.node!r} joins with a grace period, but its table keeps no versions: give the table "
+            "store=Versioned(…), or leave out grace="
+        )
 
 
 @rule(ops.GlobalTableJoin)

@@ -152,6 +152,7 @@ def group_table(op: ops.TableGroupBy, site: Site) -> Step:
     """
     f, versioned = op.f, op.versioned
     fault, forward, node = site.fault, site.forward, site.node
+    as_arrays = site.config.compat is not None  # which Java compares by identity
 
     def regroup(key: Any, new: Any, old: Any, latest: bool, timestamp: int, headers: Headers) -> None:
         try:
@@ -167,6 +168,8 @@ def group_table(op: ops.TableGroupBy, site: Site) -> Step:
             removes = old_key is not None and old_value is not None
             # 1 == True == 1.0 in Python, yet each is a group of its own.
             same_group = adds and removes and type(old_key) is type(new_key) and old_key == new_key
+            if as_arrays and type(old_key) is bytes:
+                same_group = False
         except Exception as error:
             fault(error, key, new, timestamp, headers)
             return

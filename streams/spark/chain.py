@@ -63,6 +63,7 @@ def build_chain(
     at_once: int | None = None,
     set_back: SetBack | None = None,
     reports: Reports | None = None,
+    run: str | None = None,
 ) -> DataFrame:
     """The rows that a query's stages make of source rows, over so many Spark partitions.
 
@@ -75,7 +76,7 @@ def build_chain(
     if ticks is not None:
         rows = rows.unionByName(ticks)
     for stage in stages.chained:
-        plan = replace(shard_plan(stages, stage, routes, unnumbered, at_once), set_back=set_back)
+        plan = replace(shard_plan(stages, stage, routes, unnumbered, at_once), set_back=set_back, run=run)
         keys = slots(stage.shards, partitions)
         shard = F.when(F.col("to") == stage.number, F.col("shard")).otherwise(F.col("by_shard") % stage.shards)
         slot = F.element_at(F.array(*map(F.lit, keys)), shard + 1)

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -142,6 +143,7 @@ class SparkBackend:
         there.prepare(topology, config, planned)
         planned = dataclasses.replace(planned, partitions={**there.topics(), **planned.partitions})
         check_executors(self._spark, ship(self._spark, topology, config, clock), kafka=there.is_kafka)
+        run = None if config.compat is None else uuid4().hex
         query = SparkQuery(
             self._spark,
             topology,
@@ -152,7 +154,7 @@ class SparkBackend:
             there,
             str(checkpoint),
             trigger,
-            Options(clock, tick, max_records, at_once, read_request(self._spark, str(checkpoint))),
+            Options(clock, tick, max_records, at_once, read_request(self._spark, str(checkpoint)), run),
         )
         query._begin()
         return query
@@ -183,6 +185,7 @@ class Options:
     max_records: int | None = None
     at_once: int | None = None
     set_back: SetBack | None = None
+    run: str | None = None
 
 
 DEFAULTS = Options()
@@ -212,7 +215,13 @@ def query_rows(
             settings = tick_options(shards, every_ms, options.clock, drain=drain)
             ticks = spark.readStream.format(Ticks.name()).options(**settings).load().select(*COLUMNS)
         chain = build_chain(
-            stages, sources, ticks, partitions, at_once=options.at_once, set_back=options.set_back
+            stages,
+            sources,
+            ticks,
+            partitions,
+            at_once=options.at_once,
+            set_back=options.set_back,
+            run=options.run,
         )
         rows.insert(0, chain)
     return reduce(DataFrame.unionByName, rows)

@@ -35,7 +35,7 @@ import numpy as np
 from headwater.dsl.partitioner import partition_for
 from headwater.dsl.records import Headers
 from headwater.state.backend import Backend
-from headwater.streams.changes import TASK
+from headwater.streams.changes import TASK, committed_memory, memory_key, pickled
 from headwater.streams.context import Output
 from headwater.streams.queues import RawRecord
 from headwater.streams.set_back import SetBack, ask
@@ -64,6 +64,8 @@ AT_ONCE = 10_000
 BYTES_AT_ONCE = 64 << 20
 
 _INDEX = b"q"
+# The memory in which a shard notes the start of the query.
+_RUN = "run"
 LAST = 1 << 62
 # Headers of records that go round a circle: `headwater-<group>.<shard>` says how far that asker was, and the other one
 # what time its sender had reached.
@@ -113,6 +115,8 @@ class ShardPlan:
     at_once: int | None = None
     # Stream time that is to be set back, once.
     set_back: SetBack | None = None
+    # The start of the query, where a task must know whether it is a new one.
+    run: str | None = None
 
 
 class Report(msgspec.Struct):
@@ -246,7 +250,10 @@ class _Shard:
             partitions_of = self._plan.routes.partitions_of
             if self._plan.set_back is not None:
                 ask(self._backend, self._plan.set_back)
-            task = Task(spec, self._backend, partitions_of, globals_, now=now, warn=self._report.warn)
+            restarted = self._is_restarted()
+            task = Task(
+                spec, self._backend, partitions_of, globals_, now=now, warn=self._report.warn, restarted=restarted
+            )
             inputs = self._inputs(rows, task)
             task.draining = bool(self._plan.circle) or any(row[6] == DRAIN for row in ticks)
             if self._plan.tag is not None and self._plan.copied:
@@ -267,6 +274,14 @@ class _Shard:
         if data != self._written and self._index != _Index():
             self._cells.put(_INDEX, data)
         return self._results
+
+    def _is_restarted(self) -> bool:
+        """Whether the query has been started since the shard's last batch."""
+        if self._plan.run is None:
+            return False
+        known = committed_memory(self._backend, _RUN)
+        self._backend.write({TASK: {memory_key(_RUN): pickled({"id": self._plan.run})}})
+        return known is not None and known["id"] != self._plan.run
 
     # ---- global tables -----------------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 """The driver as a player of traces. Owns how steps become calls of the test driver and how its stores are read."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from headwater import Config, StreamsError, Topology, TopologyTestDriver
 from tests.conformance.case import Case
@@ -24,17 +25,29 @@ class DriverPlayer:
     """Plays a trace through a TopologyTestDriver; `options` are the driver's own keywords.
 
     With `restart`, every task is committed, thrown away and rebuilt before each step but the first. With several
-    partitions, each record put out says its partition, and a step may choose the partition of its input.
+    partitions, each record put out says its partition, and a step may choose the partition of its input. `compat` is
+    Config's.
     """
 
-    def __init__(self, trace: Trace, topology: Topology, case: Case, *, restart: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        topology: Topology,
+        case: Case,
+        *,
+        restart: bool = False,
+        compat: Literal["kafka-streams"] | None = None,
+        **options: Any,
+    ) -> None:
         self._topology = topology
         self._case = case
         self._restart = restart
         self._steps = 0
         self._dropped = 0
         self._partitions: int = options.get("partitions", 1)
-        self.driver = TopologyTestDriver(topology, Config.from_kafka(case.config), **options)
+        self.driver = TopologyTestDriver(
+            topology, dataclasses.replace(Config.from_kafka(case.config), compat=compat), **options
+        )
         self._key_serdes = {name: trace.serdes(name)[0] for name in trace.sources}
         self._inputs = {name: self.driver.input(name, *trace.serdes(name)) for name in trace.sources}
         self._outputs = {name: self.driver.output(name, *trace.serdes(name)) for name in trace.sinks}

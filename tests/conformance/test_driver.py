@@ -23,6 +23,14 @@ def test_trace(path: Path, rows: str) -> None:
         check(trace, replay(trace, player), f"driver-{rows}")
 
 
+@pytest.mark.parametrize("path", [pytest.param(path, id=f"driver-compat-{path.stem}") for path in trace_files()])
+def test_trace_under_compat(path: Path) -> None:
+    trace = load_trace(path)
+    topology, case = build(trace)
+    with DriverPlayer(trace, topology, case, compat="kafka-streams") as player:
+        check(trace, replay(trace, player), "driver-compat")
+
+
 def test_there_are_traces_to_replay() -> None:
     assert trace_files()
 

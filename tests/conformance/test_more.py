@@ -25,3 +25,12 @@ def test_trace(path: Path) -> None:
     topology = TOPOLOGIES[trace.topology](case)
     with DriverPlayer(trace, topology, case) as player:
         check(trace, replay(trace, player), "driver-memory")
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=f"driver-compat-{path.stem}") for path in MORE])
+def test_trace_under_compat(path: Path) -> None:
+    trace = load_trace(path)
+    case = Case(trace.body["config"])
+    topology = TOPOLOGIES[trace.topology](case)
+    with DriverPlayer(trace, topology, case, compat="kafka-streams") as player:
+        check(trace, replay(trace, player), "driver-compat")

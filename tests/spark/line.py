@@ -78,6 +78,8 @@ class Line:
         self.reports: list[Report] = []
         # Stream time that is to be set back.
         self.set_back: SetBack | None = None
+        # The start of the query.
+        self.run: str | None = None
 
     def cells(self, stage: int, shard: int) -> DictCells:
         return self._cells[stage, shard]
@@ -108,7 +110,7 @@ class Line:
             ]
         for stage in self.stages.chained:
             planned = shard_plan(self.stages, stage, routes_of(self.stages), (), self._at_once)
-            plan = pickle.loads(pickle.dumps(replace(planned, set_back=self.set_back)))
+            plan = pickle.loads(pickle.dumps(replace(planned, set_back=self.set_back, run=self.run)))
             others = [row for row in rows if row[0] != stage.number]
             for shard in range(stage.shards):
                 own = [row for row in rows if row[0] == stage.number and row[1] == shard]

@@ -77,6 +77,18 @@ def test_stream_time_is_set_back_once_in_every_shard() -> None:
     assert running.batch(NOW + MINUTE) == ([b"1"], 0)  # its row has expired meanwhile
 
 
+def test_compat_forgets_stream_time_when_the_query_is_started_again() -> None:
+    """As at the restart of a task elsewhere, and not with every batch."""
+    running = Running(compat="kafka-streams")
+    running.line.run = "first"
+    assert running.batch(NOW) == ([b"1"], 0)
+    assert running.batch(YEAR_9999) == ([b"1"], 0)
+    assert running.batch(NOW + 1) == ([], 1)
+    running.line.run = "second"
+    assert running.batch(NOW + 2) == ([b"1"], 0)
+    assert running.batch(NOW - 5 * MINUTE) == ([], 1)
+
+
 def test_max_future_keeps_them_out() -> None:
     running = Running(max_future=timedelta(hours=1), on_future="skip")
     assert running.batch(NOW, YEAR_9999, NOW + 1) == ([b"1", b"2"], 1)
