@@ -118,6 +118,8 @@ class Config:
     - `join_emit_interval`, `window_emit_interval`: how often, by wall clock, left and outer joins and emit-on-close
       windows look for what has closed. Left out: every second, and with every record in the test driver.
     - `max_task_idle`: how long a task with several inputs waits for one that is empty; None waits for ever.
+    - `task_timeout`: how long one record may take before its step counts as hung and the application fails, so that its
+      process can be replaced; None waits for ever. On Kafka `max.poll.interval.ms`, which is as long, comes beside it.
     - `on_…_error`: "fail", "skip", "dead-letter" or a function of an ErrorContext that answers one of these.
     - `max_future`: how far beyond the wall clock the timestamp of a source record may be; None: any distance. One that
       is further ahead would make every later record late. Records of internal topics and global tables are not looked
@@ -155,6 +157,7 @@ class Config:
     join_emit_interval: timedelta | None = None
     window_emit_interval: timedelta | None = None
     max_task_idle: timedelta | None = timedelta(0)
+    task_timeout: timedelta | None = timedelta(minutes=5)
     on_deserialization_error: ErrorHandler = "fail"
     on_processing_error: ErrorHandler = "fail"
     on_production_error: ErrorHandler = "fail"
@@ -203,6 +206,8 @@ class Config:
             duration = getattr(self, argument)
             if duration is not None:
                 checked_ms(f"Config: {argument}", duration, faults)
+        if self.task_timeout is not None:
+            checked_ms("Config: task_timeout", self.task_timeout, faults, least=1)
         try:
             names = optimizations(self.optimize)
             if not isinstance(self.optimize, bool):

@@ -108,6 +108,11 @@ class WindowStore(Generic[K, V]):
         self._mark = b""
         self._touch: Callable[[bytes], object] | None = None
 
+    @property
+    def first_readable(self) -> int:
+        """The first start that may be read."""
+        return self._first_readable
+
     @staticmethod
     def backend_stores(name: str) -> tuple[str, ...]:
         """Return the names of the back end stores that a store of this name lives in."""

@@ -23,6 +23,7 @@ from headwater.state.log.errors import StorageError
 from headwater.streams.connection import Passing
 from headwater.streams.metrics import collect
 from headwater.streams.queries import StoreView
+from headwater.streams.watch import TaskHung, Watch
 from headwater.streams.worker import Clock, SystemClock, TopicsChanged, Worker
 
 __all__ = ["App", "State"]
@@ -35,6 +36,7 @@ T = TypeVar("T")
 # How long the loop rests when there was nothing to do, and how long it waits before it starts anew after a fault.
 REST_SECONDS = 0.01
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+LONG_TIME = float("inf")
 # What another try does not help against.
 _LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 
@@ -66,6 +68,7 @@ class App:
         clock: Clock | None = None,
         on_state: Callable[[State, State], Any] | None = None,
         beside: Callable[[App], AbstractContextManager[Any]] | None = None,
+        task_timeout: float | None = None,
     ) -> None:
         self.topology = topology
         self.clock: Clock = clock or SystemClock()
@@ -74,6 +77,7 @@ class App:
         self._make = make
         self._on_state = on_state
         self._beside = beside
+        self._watch = Watch(task_timeout, self._hang)
         self._paused = False
         self._last: dict[str, Any] | None = None
         self._state: State = "created"
@@ -110,16 +114,21 @@ class App:
         """Commit, let the tasks go and end; a second call does nothing."""
         self.request_stop()
         if self._thread.ident is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
+            self._wait(timeout)
+            if self._thread.is_alive() and self._watch.fault is None:
                 raise StreamsError(f"the worker has not stopped within {timeout} s: a step may hang")
 
     def join(self) -> None:
         """Wait until it has ended; raise what made it end, if that was a fault."""
-        while self._thread.is_alive():
-            self._thread.join(0.2)
+        self._wait(None)
         if self._state == "failed":
             raise self._failure()
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait for the worker's thread to end, but not for a step that hangs."""
+        give_up = LONG_TIME if timeout is None else time.monotonic() + timeout
+        while self._thread.is_alive() and self._watch.fault is None and time.monotonic() < give_up:
+            self._thread.join(0.2)
 
     def __enter__(self) -> App:
         return self.start()
@@ -135,6 +144,17 @@ class App:
         assert self.error is not None
         return self.error
 
+    def _hang(self, fault: TaskHung) -> None:
+        """A step has not come back: the application has failed, whether it ever does or not; from another thread.
+
+        Its task stays where it was committed last. Nobody else can have it while this process is there: one that does
+        nothing else ends, and whoever has started it starts it again.
+        """
+        log.error("%s", fault)
+        self.error = fault
+        self._worker = None
+        self._end("failed", fault)
+
     def _enter(self, state: State) -> None:
         with self._changed:
             before, self._state = self._state, state
@@ -147,6 +167,7 @@ class App:
     # ---- the worker's thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._watch.start()
         try:
             with self._beside(self) if self._beside is not None else nullcontext():
                 self._work()
@@ -155,6 +176,8 @@ class App:
             self._end("failed", fault)
         else:
             self._end("stopped", StreamsError("the application has stopped"))
+        finally:
+            self._watch.close()
 
     def _work(self) -> None:
         """Run workers, one after the other, until one has stopped as it was told to; raise what cannot pass."""
@@ -165,6 +188,8 @@ class App:
             began = time.monotonic()
             try:
                 worker = self._make(self.clock)
+                worker.watch = self._watch
+                worker.stopping = self._stop.is_set
                 worker.paused = self._paused
                 worker.rebalance()
                 self._worker = worker

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from headwater.dsl.callables import place
@@ -26,7 +26,7 @@ from headwater.dsl.records import Headers
 from headwater.errors import StreamsError
 from headwater.streams.context import TaskContext
 
-__all__ = ["Faults", "RecordFailed", "function_of"]
+__all__ = ["Faults", "RecordFailed", "function_of", "running", "text_of"]
 
 Kind = Literal["deserialization", "processing", "production", "future"]
 
@@ -60,7 +60,7 @@ class Faults:
         self,
         kind: Kind,
         step: str,
-        error: Exception,
+        error: BaseException,
         key: Any,
         value: Any,
         timestamp: int | None,
@@ -81,8 +81,8 @@ class Faults:
                 response = handler(told)
             except Exception as raised:
                 raise RecordFailed(
-                    f"the handler {setting} ({place(handler)}) raised {_text(raised)} when it was asked about "
-                    f"{_text(error)} in {_where(told)}"
+                    f"the handler {setting} ({place(handler)}) raised {text_of(raised)} when it was asked about "
+                    f"{text_of(error)} in {_where(told)}"
                 ) from raised
         if response == "skip":
             return
@@ -95,7 +95,7 @@ class Faults:
             remedy = 'the handler answered "dead-letter": give Config a topic, dead_letters="…"'
         else:
             remedy = f'the handler answered {response!r} instead of "fail", "skip" or "dead-letter"'
-        raise RecordFailed(f"{_where(told)} {_VERBS[kind]} {_record(told)}: {_text(error)}; {remedy}") from error
+        raise RecordFailed(f"{_where(told)} {_VERBS[kind]} {_record(told)}: {text_of(error)}; {remedy}") from error
 
     def send(self, topic: str, headers: Headers) -> None:
         """Send the source record as it was read to a topic, with these headers after its own."""
@@ -111,7 +111,7 @@ def _headers(told: ErrorContext) -> Headers:
         (f"__streams.errors.{name}", str(content).encode("utf-8", "replace"))
         for name, content in (
             ("exception", f"{type(told.error).__module__}.{type(told.error).__qualname__}"),
-            ("message", told.error),
+            ("message", _message(told.error)),
             ("topic", told.topic),
             ("partition", told.partition),
             ("offset", told.offset),
@@ -120,8 +120,21 @@ def _headers(told: ErrorContext) -> Headers:
     )
 
 
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def text_of(error: BaseException) -> str:
+    """An error's class and text; of one that has none to give, as much as there is.
+
+    >>> text_of(ValueError("too small")), text_of(KeyError())
+    ('ValueError: too small', 'KeyError')
+    """
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as raised:
+        return f"(its text cannot be had: __str__ raised {type(raised).__name__})"
 
 
 def _where(told: ErrorContext) -> str:
@@ -146,6 +159,25 @@ def function_of(op: object, error: BaseException) -> str | None:
         if _code(function) in running:
             return place(function)
     return place(functions[0]) if len(functions) == 1 else None
+
+
+def running(
+    ops: Mapping[str, object], processors: Mapping[str, object], codes: Sequence[types.CodeType]
+) -> tuple[str, str] | None:
+    """The step whose function is at work, and that function as module:line; `codes` is a stack, the innermost first."""
+    owners: dict[types.CodeType, tuple[str, Any]] = {}
+    for step, op in ops.items():
+        for function in _functions(op):
+            code = _code(function)
+            if code is not None:
+                owners.setdefault(code, (step, function))
+    for step, processor in processors.items():
+        for base in type(processor).__mro__[:-1]:
+            for function in vars(base).values():
+                if isinstance(function, types.FunctionType):
+                    owners.setdefault(function.__code__, (step, function))
+    found = next((owners[code] for code in codes if code in owners), None)
+    return None if found is None else (found[0], place(found[1]))
 
 
 def _functions(op: object) -> Iterator[Any]:

@@ -25,7 +25,9 @@ from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
 from headwater.streams.app import FIRST_WAIT, LONGEST_WAIT, App
+from headwater.streams.faults import text_of
 from headwater.streams.run import open_app, stopping_on_signals
+from headwater.streams.watch import TaskHung
 
 __all__ = ["Fleet"]
 
@@ -33,6 +35,8 @@ log = logging.getLogger("headwater")
 
 # What a worker's process ends with when it has failed for good; it has said why through its pipe.
 FAILED = 3
+# And when one of its steps has not come back.
+HUNG = 4
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Spawned, never forked: a forked child would keep the locks of a parent that has died.
 _spawn = multiprocessing.get_context("spawn")
@@ -52,8 +56,11 @@ def work(blob: bytes, level: int, told: Connection) -> None:
         # One that was told to stop before it ran has counted nothing.
         with contextlib.suppress(StreamsError):
             told.send(app.metrics())
+    except TaskHung:
+        # Its message is in the log. Another process may have more luck, and the others need not stop for it.
+        sys.exit(HUNG)
     except BaseException as error:
-        told.send(str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}")
+        told.send(str(error) if isinstance(error, StreamsError) else text_of(error))
         sys.exit(FAILED)
 
 
@@ -85,6 +92,28 @@ def _numbered(config: Config, number: int) -> Config:
     return dataclasses.replace(config, listen=f"{host}:{int(port) + number if int(port) else 0}")
 
 
+def _packed(topology: Topology, config: Config, broker: str) -> bytes:
+    """What a worker's process is given; what cannot go there is named."""
+    try:
+        data: bytes = cloudpickle.dumps((topology, config, broker))
+    except Exception as error:
+        steps = topology.nodes.items()
+        at = next((f"step {name!r}" for name, node in steps if not _can_travel(node)), "the application")
+        raise StreamsError(
+            f"{at} holds something that cannot be given to another process ({text_of(error)}): make it where it is "
+            "used, inside the function, or in the init() of a processor; or start several processes, without --workers"
+        ) from error
+    return data
+
+
+def _can_travel(thing: object) -> bool:
+    try:
+        cloudpickle.dumps(thing)
+    except Exception:
+        return False
+    return True
+
+
 class Fleet:
     """Workers of one application, kept alive until `stop()`.
 
@@ -92,7 +121,7 @@ class Fleet:
     """
 
     def __init__(self, topology: Topology, config: Config, broker: str, workers: int) -> None:
-        self._blobs = [cloudpickle.dumps((topology, _numbered(config, n), broker)) for n in range(workers)]
+        self._blobs = [_packed(topology, _numbered(config, n), broker) for n in range(workers)]
         self._pipes: dict[int, Connection] = {}
         self.processes: list[BaseProcess | None] = [None] * workers
         self._began = [0.0] * workers

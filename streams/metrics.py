@@ -5,21 +5,27 @@ batch or commit and never per record, but for the operators' own counts, which C
 
 from __future__ import annotations
 
-from collections import deque
+import logging
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater.dsl.topology import Sink, Source
+from headwater.dsl.topology import ProcessorNode, Sink, Source, Topology
 from headwater.state.buffers import ChangeBuffer, GraceBuffer
 
 if TYPE_CHECKING:
     from headwater.streams.app import App
     from headwater.streams.worker import RunningTask, Worker
 
-__all__ = ["Meter", "collect"]
+__all__ = ["Lost", "Meter", "collect"]
+
+log = logging.getLogger("headwater")
 
 DROPPED, LATE = "dropped-records-total", "late-records-total"
 # What rates, averages and maxima look back on, and how finely, in milliseconds.
 WINDOW, SLOT = 10_000, 500
+# How long, in milliseconds, nothing more is said of a step's late records.
+WARN_MS = 60_000
 
 
 class Meter:
@@ -76,6 +82,45 @@ class Meter:
         return max((slot[3] for slot in self._slots), default=None)
 
 
+class Lost:
+    """Records that tasks have dropped and that were late, by step, also those of tasks that have moved away; and the
+    warnings about late ones."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self.dropped: Counter[str] = Counter()
+        self.late: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+        self._told_at: dict[str, int] = {}
+
+    def depart(self, lost: Mapping[str, tuple[int, int]]) -> None:
+        """Keep what a task has counted that is no longer here."""
+        for step, (dropped, late) in lost.items():
+            self.dropped[step] += dropped
+            self.late[step] += late
+
+    def warn(self, here: Iterable[Mapping[str, tuple[int, int]]], now: int, *, last: bool = False) -> None:
+        """Say how many records were late, step by step, each once in a minute at most; `last` says what is left."""
+        late = self.late.copy()
+        for lost in here:
+            late.update({step: count for step, (_, count) in lost.items()})
+        for step, count in late.items():
+            new = count - self._told[step]
+            if new <= 0 or not (last or now - self._told_at.get(step, now - WARN_MS) >= WARN_MS):
+                continue
+            self._told[step], self._told_at[step] = count, now
+            node = self._topology.nodes[step]
+            stores = ", ".join(node.stores) if isinstance(node, ProcessorNode) else ""
+            log.warning(
+                "%s late for step %r%s: stream time had passed the end of their window and its grace, so they are "
+                "missing in its results. Allow more grace=, or keep them with Config(late=…). Several workers that "
+                "catch up at once run ahead of each other: let one do it alone.",
+                "1 record was" if new == 1 else f"{new:,} records were",
+                step,
+                f" (store {stores})" if stores else "",
+            )
+
+
 def collect(worker: Worker, app: App) -> dict[str, Any]:
     """The application's state and counts, and those of each task, its steps and its stores.
 
@@ -98,8 +143,8 @@ def collect(worker: Worker, app: App) -> dict[str, Any]:
         "latency-max-ms": max(latencies, default=None),
         "commits-total": worker.commits,
         "commit-ms": worker.commit_time.mean(now),
-        DROPPED: sum(step[DROPPED] for step in every),
-        LATE: sum(step[LATE] for step in every),
+        DROPPED: sum(step[DROPPED] for step in every) + worker.lost.dropped.total(),
+        LATE: sum(step[LATE] for step in every) + worker.lost.late.total(),
         "all-tasks": [spec.task_id for spec in worker.plan.tasks],
         "tasks": tasks,
         **worker.connection_metrics(),

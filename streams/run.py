@@ -126,7 +126,15 @@ def open_app(
         from headwater.streams.kafka.settings import kafka_settings
 
         settings = kafka_settings(broker, config.kafka)
-    return App(make, topology, clock=clock, on_state=on_state, beside=beside)
+    timeout = config.task_timeout
+    return App(
+        make,
+        topology,
+        clock=clock,
+        on_state=on_state,
+        beside=beside,
+        task_timeout=None if timeout is None else timeout.total_seconds(),
+    )
 
 
 def open_spark_app(

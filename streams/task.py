@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import pickle
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from types import CodeType, FrameType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it comes without types
@@ -42,7 +44,7 @@ from headwater.streams.clocks import FIRST_DATE_MS, HOUR_MS, date_of, duration_o
 from headwater.streams.compat import remembered_by_kafka_streams
 from headwater.streams.compile import Shared, compile_nodes
 from headwater.streams.context import Output, TaskContext
-from headwater.streams.faults import RecordFailed
+from headwater.streams.faults import RecordFailed, running, text_of
 from headwater.streams.queues import UNKNOWN, Head, PartitionGroup, RawRecord, RecordQueue
 from headwater.streams.set_back import LEAPT, SET_BACK, is_pending, set_back
 from headwater.streams.stores import Store, backend_stores, open_store
@@ -201,7 +203,7 @@ class Task:
             try:
                 start()
             except Exception as error:
-                raise StreamsError(f"step {node!r}: init failed with {type(error).__name__}: {error}") from error
+                raise StreamsError(f"step {node!r}: init failed with {text_of(error)}") from error
             self._attributes[node] = Attributes(self._shared.processors[node])
         self._shared.punctuations.in_init = False
 
@@ -484,7 +486,7 @@ class Task:
                 if queue is not None and limit - done > 1 and queue.source.timestamp is None and queue.fifo:
                     done += self._process_run(queue, min(limit - done, CHUNK), until)
                 else:
-                    self._process_one()
+                    self._survive_one()
                     done += 1
                 if context.commit_requested or (done % CHUNK == 0 and self.wants_commit):
                     break
@@ -503,6 +505,12 @@ class Task:
                 for store in stores:
                     store.prefetch(keys)
         return limit
+
+    def _survive_one(self) -> None:
+        try:
+            self._process_one()
+        except BaseException as error:
+            self._survive(error)
 
     def _process_one(self) -> None:
         context = self._context
@@ -529,7 +537,7 @@ class Task:
         if until < LONG_MAX:
             count = next((number for number, raw in enumerate(islice(fifo, count)) if raw[2] > until), count)
         if head.bad or not count:
-            self._process_one()
+            self._survive_one()
             return 1
         raws = [fifo.popleft() for _ in range(count)]
         source = queue.source
@@ -545,14 +553,18 @@ class Task:
             done = 0
             stop = self._context
             while done < len(raws) and queue.head is not None and not (stop.commit_requested or self._hurried):
-                self._process_one()
+                self._survive_one()
                 done += 1
             return done
         # The last one only becomes the head: what follows it must be looked at before it is processed.
         fifo.appendleft(raws.pop())
         raws.insert(0, head.raw)
         self._passing = raws.copy()
-        self._run(queue, self._passing, [head.key, *keys[:-1]], [head.value, *values[:-1]])
+        try:
+            self._run(queue, self._passing, [head.key, *keys[:-1]], [head.value, *values[:-1]])
+        except BaseException as error:
+            self._survive(error)
+            self._passing.clear()
         if not self._passing:
             # It was interrupted: what it has not come to is still to be done.
             at = self._context.offset
@@ -575,23 +587,63 @@ class Task:
         context.topic, context.partition, context.offset = queue.topic, queue.partition, None
         stream_time, partition_time, far = context.stream_time, queue.partition_time, self._far
         # The shortest ends it: `interrupt` empties the first of them.
-        for raw, key, value in zip(raws, keys, values, strict=False):
-            _, _, time, headers, offset = raw
-            if time > partition_time:
-                partition_time = time
-                if time > stream_time:
-                    context.stream_time = stream_time = time
-                    if time > far:
-                        far = self._look_ahead(queue, offset)
-            elif time < 0 and checked:
-                context.go((queue.topic, queue.partition, offset, time, raw))
-                record = SourceRecord(key, value, time, headers, queue.topic, queue.partition, offset)
-                _extracted(_fail_on_invalid, record, partition_time)
-            context.offset, context.timestamp, context.record = offset, time, raw
-            step(key, value, time, headers)
-            if scheduled and scheduled[0].time <= stream_time:
-                punctuations.fire("stream-time", stream_time)
-        queue.partition_time = partition_time
+        try:
+            for raw, key, value in zip(raws, keys, values, strict=False):
+                _, _, time, headers, offset = raw
+                if time > partition_time:
+                    partition_time = time
+                    if time > stream_time:
+                        context.stream_time = stream_time = time
+                        if time > far:
+                            far = self._look_ahead(queue, offset)
+                elif time < 0 and checked:
+                    context.go((queue.topic, queue.partition, offset, time, raw))
+                    record = SourceRecord(key, value, time, headers, queue.topic, queue.partition, offset)
+                    _extracted(_fail_on_invalid, record, partition_time)
+                context.offset, context.timestamp, context.record = offset, time, raw
+                step(key, value, time, headers)
+                if scheduled and scheduled[0].time <= stream_time:
+                    punctuations.fire("stream-time", stream_time)
+        finally:
+            queue.partition_time = partition_time
+
+    def _survive(self, error: BaseException) -> None:
+        """Deal with what no step catches, such as sys.exit() in a function, as with any error of the record's step.
+
+        Errors that steps deal with come through as they are, and so does what stops a program from outside.
+        """
+        if isinstance(error, Exception | KeyboardInterrupt | GeneratorExit):
+            raise error
+        shared, context = self._shared, self._context
+        codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+        step, function = self._running(codes[::-1]) or (self._sources[0].name, None)
+        key, value, timestamp, headers, _ = context.record or (None, None, context.timestamp, (), -1)
+        shared.faults.handle("processing", step, error, key, value, timestamp, headers, function)
+        shared.sites[step].drop()
+
+    def _running(self, codes: Sequence[CodeType]) -> tuple[str, str] | None:
+        nodes = self.spec.topology.nodes
+        ops_of = {
+            name: node.op if isinstance(node := nodes[name], ProcessorNode) else node
+            for name in reversed(self.spec.nodes)
+        }
+        return running(ops_of, self._shared.processors, codes)
+
+    def whereabouts(self, frame: FrameType | None) -> str:
+        """What the task is doing, by the stack of its thread: step, function and record."""
+        stack = [frame for frame, _ in traceback.walk_stack(frame)] if frame is not None else []
+        found = self._running([frame.f_code for frame in stack])
+        context = self._context
+        if found is not None:
+            where = f"step {found[0]!r} ({found[1]})"
+        elif stack:
+            where = f"task {self.spec.task_id} ({stack[0].f_code.co_filename}:{stack[0].f_lineno})"
+        else:
+            where = f"task {self.spec.task_id}"
+        if context.topic is None:
+            return f"{where} in a punctuator at {context.timestamp}"
+        key = None if context.record is None else context.record[0]
+        return f"{where} on {context.topic}-{context.partition}@{context.offset}, key {key!r:.80}"
 
     def _ahead(self) -> int:
         """How far stream time is beyond the wall clock."""
@@ -631,7 +683,11 @@ class Task:
         self._check()
         self._context.wall_clock = now
         try:
-            return self._shared.punctuations.fire("wall-clock", now)
+            try:
+                return self._shared.punctuations.fire("wall-clock", now)
+            except BaseException as error:
+                self._survive(error)
+                return True
         except BaseException as error:
             self._failure = error
             raise
@@ -694,6 +750,10 @@ class Task:
             for name, site in self._shared.sites.items()
         }
 
+    def lost(self) -> dict[str, tuple[int, int]]:
+        """How many records each node has dropped, and how many of them were late; only those that have."""
+        return {name: (site.dropped, site.came_late) for name, site in self._shared.sites.items() if site.dropped}
+
     def cache_hits(self, store: str) -> int:
         """How many updates of a store have found their key in the record cache."""
         return self._shared.cache.hits(store)
@@ -710,7 +770,7 @@ class Task:
             except Exception as raised:
                 failed.append((node, raised))
         for node, error in failed[:1]:
-            raise StreamsError(f"step {node!r}: close failed with {type(error).__name__}: {error}") from error
+            raise StreamsError(f"step {node!r}: close failed with {text_of(error)}") from error
 
     @property
     def failed(self) -> bool:
@@ -761,7 +821,7 @@ def _extracted(extract: Callable[[SourceRecord, int], int], record: SourceRecord
         raise
     except Exception as error:
         raise RecordFailed(
-            f"the timestamp extractor {place(extract)} failed on {at}: {type(error).__name__}: {error}"
+            f"the timestamp extractor {place(extract)} failed on {at}: {text_of(error)}"
         ) from error
     if type(timestamp) is not int or timestamp > LONG_MAX:
         raise RecordFailed(

@@ -26,11 +26,12 @@ from headwater.streams.clocks import system_clock
 from headwater.streams.connection import OUTPUT_TIME, Connection, Place, Standby, TaskCommit, Undone, merged
 from headwater.streams.context import Output
 from headwater.streams.identity import adopted, identity_of
-from headwater.streams.metrics import Meter
+from headwater.streams.metrics import Lost, Meter
 from headwater.streams.pace import Pace
 from headwater.streams.plan import Plan, plan
 from headwater.streams.stores import Store
 from headwater.streams.task import Task, TaskSpec
+from headwater.streams.watch import Watch
 
 __all__ = ["Clock", "RunningTask", "SystemClock", "Worker"]
 
@@ -93,6 +94,8 @@ class RunningTask:
     written: Counter[str] = field(default_factory=Counter)
     commits: int = 0
     committed_at: int = 0
+    # What it had dropped at its last commit: what it drops after that is done again if it is lost.
+    lost: dict[str, tuple[int, int]] = field(default_factory=dict)
     rate: Meter = field(default_factory=Meter)
     latency: Meter = field(default_factory=Meter)
 
@@ -105,6 +108,7 @@ class RunningTask:
         """Count what has just been committed."""
         self.commits += 1
         self.committed_at = now
+        self.lost = self.task.lost()
         for store, rows in changes.rows.items():
             self.stored[store] += len(rows)
         self.written.update(map(_topic, changes.outputs))
@@ -136,6 +140,7 @@ class Worker:
         self.commits = 0
         self.commit_time = Meter()
         self.departed = 0  # records of tasks that have moved away
+        self.lost = Lost(topology)
         self._at_once = at_once  # the most records of a task between two looks at the clock
         self._connection = connection
         self._directory = directory
@@ -151,6 +156,7 @@ class Worker:
         self._pace = Pace(topology, self.plan)
         # Whether the worker is to stop: then a turn ends with the record it is at.
         self.stopping: Callable[[], bool] = lambda: False
+        self.watch = Watch()
         self._turn: str | None = None  # the task whose turn is next
         self._growing = False  # a task has just been found to be able to take more records at once
         if self.plan.global_task is not None:
@@ -310,6 +316,7 @@ class Worker:
     def _stop(self, task_id: str) -> None:
         running = self.tasks.pop(task_id)
         self.departed += running.processed
+        self.lost.depart(running.lost)
         try:
             running.task.close()
         finally:
@@ -358,6 +365,7 @@ class Worker:
         if look:
             self._looked_at = now
             self._check_topics()
+            self.lost.warn([running.lost for running in self.tasks.values()], now)
         if look or busy or self._waiting:
             busy = self.rebalance() or busy
         if self.paused:
@@ -400,7 +408,9 @@ class Worker:
             running = self.tasks[task_id]
             slice, before = running.slice, running.processed
             done = self._process(running, now, limits.get(task_id, LONG_MAX))
-            if running.task.punctuate(now) or done:
+            with self.watch.on(running.task):
+                punctuated = running.task.punctuate(now)
+            if punctuated or done:
                 running.touched = True
             if done:
                 busy = True
@@ -460,7 +470,8 @@ class Worker:
     def _process(self, running: RunningTask, now: int, until: int) -> int:
         """Process a slice of a task's records: so many that stop, commit and queries need not wait long for it."""
         began = time.perf_counter()
-        done = running.task.process(running.slice, now, until)
+        with self.watch.on(running.task):
+            done = running.task.process(running.slice, now, until)
         took = time.perf_counter() - began
         if took > SLICE_SECONDS:
             running.slice = max(1, running.slice // 2)
@@ -502,7 +513,7 @@ class Worker:
             self._pace.committed(self._tasks(), self._committed_at)
             return False
         commits = [
-            TaskCommit(r.spec.task_id, r.backend, r.task.commit(), r.task.partition_times, r.task.closed_times)
+            TaskCommit(r.spec.task_id, r.backend, self._changes(r.task), r.task.partition_times, r.task.closed_times)
             for r in touched
         ]
         self._know_topics(output for commit in commits for output in commit.changes.outputs)
@@ -521,6 +532,10 @@ class Worker:
             running.count(commit.changes, now)
         self._pace.committed(self._tasks(), now)
         return True
+
+    def _changes(self, task: Task) -> Changes:
+        with self.watch.on(task):
+            return task.commit()
 
     def idle(self) -> bool:
         """Whether all that is in the topics has been processed and committed by the tasks that run here."""
@@ -555,5 +570,6 @@ class Worker:
                 if commit:
                     self.commit()
             finally:
+                self.lost.warn([running.lost for running in self.tasks.values()], self.clock.now(), last=True)
                 for task_id in self.tasks:
                     ends.callback(self._stop, task_id)

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["client_settings", "file_settings", "settings"]
 
-_DURATIONS = ("commit_interval", "join_emit_interval", "window_emit_interval", "max_task_idle", "max_future")
+_DURATIONS = (
+    "commit_interval",
+    "join_emit_interval",
+    "window_emit_interval",
+    "max_task_idle",
+    "max_future",
+    "task_timeout",
+)
 # The few names of librdkafka's without a dot that one would set.
 _DOTLESS = ("debug", "log_level", "retries")
 _NUMBERS = ("standbys", "replication_factor")

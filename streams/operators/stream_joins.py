@@ -15,15 +15,21 @@ __all__: list[str] = []
 
 @rule(ops.JoinWindow)
 def remember_for_join(op: ops.JoinWindow, site: Site) -> Step:
-    """Emit the record, then remember it for the other side; one without a key is not remembered."""
-    put, fault, forward = site.store(op.store).put, site.fault, site.forward
+    """Emit the record, then remember it for the other side; one without a key is not remembered.
+
+    One that is too old to be remembered has met what the other side had, but nothing will meet it: it is late, and
+    dropped and counted as such.
+    """
+    store = site.store(op.store)
+    put, late, fault, forward = store.put, site.late, site.fault, site.forward
 
     def remember(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         # First the join, then the store: else a stream joined with itself would meet each record twice.
         forward(key, value, timestamp, headers)
         if key is not None:
             try:
-                put(key, value, timestamp)
+                if not put(key, value, timestamp) or timestamp < store.first_readable:
+                    late(key, value, timestamp, headers)
             except Exception as error:
                 fault(error, key, value, timestamp, headers)
 
@@ -36,7 +42,7 @@ def join_stream_side(op: ops.StreamJoinSide, site: Site) -> Step:
 
     Null values are dropped and counted; null keys too, unless this side is outer: then they are joined with None at
     once. An unmatched record of an outer side waits for its window to close: until stream time, that of both sides,
-    is past its timestamp + after (a right record: + before) + grace. No record is dropped for being late.
+    is past its timestamp + after (a right record: + before) + grace. Late records are joined with what is there.
     """
     is_left, outer = op.is_left, op.outer
     before_ms, after_ms = _bounds(op)

@@ -186,3 +186,71 @@ def test_small_commands_import_little(orders: Command, words: list[str], absent:
     imported = set(done.stderr.split())
     assert "argparse" in imported
     assert not imported & (absent | {"pyspark"})
+
+
+HANGS = """
+from headwater import StreamsBuilder
+
+def hang(value):
+    while value == "stop":
+        pass
+    return value
+
+builder = StreamsBuilder()
+builder.stream("in").map_values(hang, name="hanging").to("out")
+topology = builder.build()
+"""
+
+
+def test_a_process_whose_step_hangs_ends_and_names_it(headwater: Command, folder: Path) -> None:
+    headwater("topics", "create", "in")
+    headwater("produce", "in", stdin=b'"stop"\n')
+    path = folder / "hangs.py"
+    path.write_text(HANGS)
+    done = subprocess.run(
+        [HEADWATER, "run", str(path), "--set", "task_timeout=1s"],
+        capture_output=True,
+        env=in_environment(),
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert b"step 'hanging' (hangs:4) on in-0@0, key None: it has not come back for 1 s" in done.stderr
+    # Its task is free.
+    path.write_text(HANGS.replace("while", "if"))
+    with subprocess.Popen([HEADWATER, "run", str(path)], stderr=subprocess.PIPE, env=in_environment()) as process:
+        until(lambda: headwater("consume", "out").text == '"stop"\n', 120)
+        process.terminate()
+        assert process.wait(120) == 0
+
+
+def test_a_worker_of_several_whose_step_hangs_is_replaced(headwater: Command, folder: Path) -> None:
+    headwater("topics", "create", "in")
+    headwater("produce", "in", stdin=b'"stop"\n')
+    path = folder / "hangs.py"
+    path.write_text(HANGS)
+    with subprocess.Popen(
+        [HEADWATER, "run", str(path), "--workers", "2", "--set", "task_timeout=1s"],
+        stderr=subprocess.PIPE,
+        env=in_environment(),
+    ) as process:
+        assert process.stderr
+        said = b""
+        # Twice: the one that comes in its place hangs too, as the record is still there.
+        while said.count(b"died (exit code 4); starting it again") < 2:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        process.terminate()
+        process.stderr.read()
+        assert process.wait(120) in (0, 1)
+    assert b"step 'hanging' (hangs:4) on in-0@0" in said
+
+
+def test_an_exit_in_a_function_is_named_with_step_and_record(headwater: Command, folder: Path) -> None:
+    headwater("topics", "create", "in")
+    headwater("produce", "in", stdin=b'"stop"\n')
+    path = folder / "leaves.py"
+    path.write_text(HANGS.replace("        pass", "        raise SystemExit(7)"))
+    done = subprocess.run([HEADWATER, "run", str(path)], capture_output=True, env=in_environment(), timeout=120)
+    assert done.returncode == 1
+    assert b"step 'hanging' (leaves:4) failed on in-0@0: SystemExit: 7" in done.stderr

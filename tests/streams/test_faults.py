@@ -1,5 +1,6 @@
 """Bad records: what fails, what is skipped, what becomes a dead letter, and what is said about it."""
 
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,9 @@ from headwater import (
     Topology,
     TopologyTestDriver,
 )
+from headwater.state.memory import MemoryBackend
+from headwater.streams.plan import plan
+from headwater.streams.task import Task
 
 
 def divide(value: int) -> int:
@@ -277,3 +281,66 @@ def test_an_extractor_that_raises_is_named() -> None:
     assert f"{extract.__module__}:{extract.__code__.co_firstlineno}" in str(caught.value)
     assert "in-0@0" in str(caught.value)
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+class Leaving(BaseException):
+    pass
+
+
+def leave(value: int) -> int:
+    if value == 0:
+        sys.exit(7)
+    if value == 1:
+        raise Leaving("now")
+    if value == 2:
+        raise Unspeakable
+    return value
+
+
+def leaving() -> Topology:
+    builder = StreamsBuilder(key=Str(), value=Int64())
+    builder.stream("in").map_values(leave, name="leaving").to("out", value=Int64())
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0, "SystemExit: 7"), (1, "Leaving: now"), (2, "Unspeakable: (its text cannot be had")]
+)
+def test_what_is_no_exception_or_has_no_text_is_named_with_step_and_record(value: int, said: str) -> None:
+    with TopologyTestDriver(leaving()) as driver:
+        driver.input("in").send("k", 5, at=1)
+        with pytest.raises(StreamsError) as caught:
+            driver.input("in").send("k", value, at=2)
+    text = str(caught.value)
+    assert f"step 'leaving' ({leave.__module__}:{leave.__code__.co_firstlineno}) failed on in-0@1" in text
+    assert said in text
+
+
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_dead_letters_survive_what_is_no_exception_or_has_no_text(at_once: int) -> None:
+    config = Config(on_processing_error="dead-letter", dead_letters="dead")
+    spec = plan(leaving(), config, lambda topic: 1).tasks[0]
+    task = Task(spec, MemoryBackend(spec.backend_stores()))
+    numbers = [5, 0, 6, 1, 2, 7, 0]
+    records = [(b"k", Int64().encode(value), at, (), at) for at, value in enumerate(numbers)]
+    task.feed("in", 0, records)
+    while task.process(at_once, 0):
+        pass
+    changes = task.commit()
+    assert [Int64().decode(value or b"") for topic, _, _, value, *_ in changes.outputs if topic == "out"] == [5, 6, 7]
+    dead = [dict(headers) for topic, *_, headers in changes.outputs if topic == "dead"]
+    assert [headers["__streams.errors.exception"].decode().rpartition(".")[2] for headers in dead] == [
+        "SystemExit",
+        "Leaving",
+        "Unspeakable",
+        "SystemExit",
+    ]
+    assert [int(headers["__streams.errors.offset"]) for headers in dead] == [1, 3, 4, 6]
+    assert {headers["__streams.errors.step"] for headers in dead} == {b"leaving"}
+    assert changes.offsets == {("in", 0): len(numbers)}
+    assert task.lost() == {"leaving": (4, 0)}
