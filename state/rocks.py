@@ -192,9 +192,7 @@ class RocksBackend:
         self._database = database
 
     def _check(self, layout: Any, names: list[str]) -> None:
-        remedy = (
-            "Start with the version and the topology that wrote it, or let the application begin anew (headwater reset)."
-        )
+        remedy = "Start with the version and the topology that wrote it, or reset the application (headwater reset)."
         if layout["version"] != LAYOUT_VERSION:
             raise StateError(
                 f"The state in {self.path} has layout version {layout['version']}, not {LAYOUT_VERSION}. {remedy}"

@@ -36,7 +36,10 @@ T = TypeVar("T")
 REST_SECONDS = 0.01
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 # What another try does not help against.
-_LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_LASTING = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+    *(errno.ENOTEMPTY, errno.EEXIST, errno.EINVAL),
+}
 
 
 class App:

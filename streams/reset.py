@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
-from headwater.state.log import Group, Log
+from headwater.state.log import CorruptLog, Group, Log
 from headwater.state.rocks import RocksBackend
 from headwater.streams.broker import is_kafka, open_log
 from headwater.streams.changes import Changes
@@ -101,7 +101,11 @@ def _planned(
     prefix = f"{config.app_id}-"
     internal = sorted({f"{prefix}{topic}" for topic in topology.internal_topics} & there.keys())
     inputs = checked_inputs(topology, config, there, topics)
-    before = group.committed()
+    try:
+        before, damaged = group.committed(), False
+    except CorruptLog:
+        # Nothing that it said is needed any more.
+        before, damaged = {}, True
     starts: dict[Place, int] = {}
     if target is not None:
         for topic in sorted(topics or inputs):
@@ -119,6 +123,8 @@ def _planned(
         with marked(directory):
             for path in state:
                 shutil.rmtree(path)
+            if damaged:
+                group.begin_anew()
             for topic in internal:
                 log.delete_topic(topic)
             for topic in inputs:

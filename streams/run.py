@@ -129,7 +129,8 @@ def open_app(
 def _note_topology(directory: Path, described: str) -> None:
     """Keep what the application looks like, and say so when it has changed since it last ran."""
     note = directory / "topology.txt"
-    before = note.read_text() if note.exists() else described
+    # A damaged one is only another text.
+    before = note.read_text(errors="replace") if note.exists() else described
     if before != described:
         _log.warning("the topology has changed since it last ran; state and offsets in %s are taken over", directory)
     directory.mkdir(parents=True, exist_ok=True)

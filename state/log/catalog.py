@@ -17,7 +17,7 @@ change.
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from weakref import WeakSet
@@ -31,7 +31,7 @@ from headwater.state.log.files import REAL_FILES, Files
 from headwater.state.log.groups import Group, group_names
 from headwater.state.log.manifest import make_partition
 from headwater.state.log.partition import Partition
-from headwater.state.log.topics import DAY_MS, TopicInfo, check_name, load_topic, store_topic
+from headwater.state.log.topics import DAY_MS, TOPIC_NAME, TopicInfo, check_name, load_topic, store_topic
 
 __all__ = ["Log"]
 
@@ -102,9 +102,19 @@ class Log:
                 try:
                     found.append(load_topic(self.files, self._topics / name))
                 except FileNotFoundError:
+                    self._check_whole(name)
                     # Deleted since the names were read.
                     continue
         return found
+
+    def _check_whole(self, name: str) -> None:
+        """Raise CorruptLog if there is a topic's directory without the file that says what the topic is."""
+        directory = self._topics / name
+        if directory.is_dir() and not (directory / TOPIC_NAME).exists():
+            raise CorruptLog(
+                f"The topic {name!r} is damaged: there is no file {directory / TOPIC_NAME}. Restore the file from a "
+                f"copy, or have it made anew: headwater log repair {name} shows how."
+            )
 
     def topic(self, name: str) -> TopicInfo:
         """Return what the topic is; UnknownTopic if there is none."""
@@ -112,6 +122,7 @@ class Log:
         try:
             return load_topic(self.files, self._topics / name)
         except FileNotFoundError:
+            self._check_whole(name)
             raise UnknownTopic(
                 f"There is no topic {name!r} in {self.directory}: create it "
                 f"(headwater topics create {name}), or correct the name."
@@ -148,6 +159,7 @@ class Log:
             try:
                 there = load_topic(self.files, self._topics / name)
             except FileNotFoundError:
+                self._check_whole(name)
                 self._make(info)
                 return info
         if exist_ok:
@@ -194,10 +206,13 @@ class Log:
         with storing(f"delete the topic {name!r}", self.directory), self._changing():
             info = self.topic(name)
             gone = self._topics / f"{name}~{info.id}"
-            partitions = [self.partition(name, number) for number in range(info.partitions)]
+            partitions = []
             try:
-                for partition in partitions:
-                    partition.retire()
+                for number in range(info.partitions):
+                    # A damaged one goes too; nobody can append to it, or has to be told that it is gone.
+                    with suppress(CorruptLog):
+                        partitions.append(self.partition(name, number))
+                        partitions[-1].retire()
                 self.files.replace(self._topics / name, gone)
             finally:
                 for partition in partitions:

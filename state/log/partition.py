@@ -146,6 +146,13 @@ class Partition:
             return self._chain.follow().end
 
     @property
+    def sound_end(self) -> int:
+        """The end, or the offset at which damage begins: up to there records can be read, and the next read says so."""
+        with self._chain.mutex:
+            self._chain.fresh()
+            return self._end_for(-1)
+
+    @property
     def size_bytes(self) -> int:
         """What its segments take on the disk, without the indexes."""
         return sum(segment.size for segment in self.segments())
@@ -199,7 +206,7 @@ class Partition:
                 due, _, position = self._cursor
             else:
                 # What lies before is known, or nothing does: the beginning needs no look at all that follows.
-                if segment.end is None and offset != segment.base and offset >= chain.tail.end:
+                if segment.end is None and offset >= chain.tail.end and (offset != segment.base or chain.unseen):
                     end = self._end_for(offset)
                     if chain.manifest.active.id != segment.id:
                         # It was closed meanwhile, and so was the descriptor.
