@@ -19,6 +19,7 @@ The outbox's store also keeps
 | `sequence` 00 topic 00 partition | the last sequence appended there |
 | `topic` 00 topic | the id of a topic an offset was committed of: one that was deleted and made anew is another one |
 | `output` 00 topic | the same of a topic results were written to |
+| `repair` 00 topic 00 partition | the last repair of an output partition that the sequence knows of |
 
 At least once skips the outbox: outputs are appended as they come, then rows and offsets are written; a crash in
 between repeats the outputs.
@@ -338,7 +339,7 @@ class LogConnection:
                     f"The state of task {task_id} in {path} is older than its results: {topic}-{place[1]} has those up "
                     f"to its commit {last} there, the state knows {mine}. {_ANEW}"
                 )
-            if last < first.get(place, mine + 1) - 1:
+            if last < first.get(place, mine + 1) - 1 and partition.repaired == rows.repairs.get(place, ""):
                 if topic not in rows.output_ids and partition.end == 0:
                     # From before these ids were kept: it may be another topic.
                     log.warning("%s-%d is empty, though task %s has written to it before", topic, place[1], task_id)
@@ -387,25 +388,29 @@ class LogConnection:
                 self._partition(*place).sync()
             self._at("after-replay")
         self._forgotten[task_id] = [key for key, *_ in rows.pending]
-        self._begin_anew(task_id, backend)
+        self._begin_anew(task_id, backend, rows.repairs)
 
-    def _begin_anew(self, task_id: str, backend: Backend) -> None:
-        """Begin another sequence in output topics that were deleted and made anew."""
+    def _begin_anew(self, task_id: str, backend: Backend, repairs: Mapping[Place, str]) -> None:
+        """Begin another sequence in output topics that were deleted and made anew, and where a repair gave some up."""
         there, own = self._counts or self.topics(), dict[bytes, bytes | None]()
-        for topic, known in self._output_ids[task_id].items():
-            if topic in there and known != self._id(topic):
-                log.warning("%s has been deleted and made anew: the results written to it before are gone", topic)
-                self._output_ids[task_id][topic] = self._id(topic)
-                own[b"output\0" + topic.encode()] = self._id(topic).encode()
-                for place in [place for place in self._sequences[task_id] if place[0] == topic]:
-                    last = None
-                    if place[1] < there[topic]:
-                        last = self._partition(*place).last_sequence(self._producer(task_id))
-                    own[_sequence_key(place)] = None if last is None else b"%d" % last
-                    if last is None:
-                        del self._sequences[task_id][place]
-                    else:
-                        self._sequences[task_id][place] = last
+        ids = self._output_ids[task_id]
+        renewed = {topic for topic, known in ids.items() if topic in there and known != self._id(topic)}
+        for topic in renewed:
+            log.warning("%s has been deleted and made anew: the results written to it before are gone", topic)
+            ids[topic] = self._id(topic)
+            own[b"output\0" + topic.encode()] = ids[topic].encode()
+        sequences = self._sequences[task_id]
+        for place in [place for place in sequences if place[1] < there.get(place[0], 0)]:
+            partition = self._partition(*place)
+            repaired = partition.repaired
+            if place[0] not in renewed and repaired == repairs.get(place, ""):
+                continue
+            last = partition.last_sequence(self._producer(task_id)) or 0
+            if place[0] not in renewed and last < sequences[place]:
+                log.warning("%s-%d was repaired: results that task %s had written there are gone", *place, task_id)
+            own[_key(b"repair", place)] = repaired.encode()
+            own[_key(b"sequence", place)] = b"%d" % last
+            sequences[place] = last
         if own:
             backend.write({OUTBOX: own})
 
@@ -440,10 +445,9 @@ class LogConnection:
                     # log would take these for its outputs and drop them.
                     sequences[place] = self._partition(*place).last_sequence(self._producer(commit.task_id)) or 0
                 sequence = sequences[place] = sequences[place] + 1
-                key = _sequence_key(place)
-                keys.append(b"out%s\0%d" % (key.removeprefix(b"sequence"), sequence))
+                keys.append(b"%s\0%d" % (_key(b"out", place), sequence))
                 own[keys[-1]] = _encode(records)
-                own[key] = b"%d" % sequence
+                own[_key(b"sequence", place)] = b"%d" % sequence
                 appends.append((commit.task_id, place, sequence, records))
             if own:
                 batch[OUTBOX] = own
@@ -544,6 +548,7 @@ class _OutboxRows:
         self.ids: dict[str, str] = {}
         self.output_ids: dict[str, str] = {}
         self.sequences: dict[Place, int] = {}
+        self.repairs: dict[Place, str] = {}
         self.pending: list[tuple[bytes, Place, int, bytes]] = []
         for key, row in backend.scan(OUTBOX, b"", None):
             kind, name = key.split(b"\0", 1)
@@ -558,12 +563,14 @@ class _OutboxRows:
                 place = topic.decode(), int(partition)
                 if kind == b"sequence":
                     self.sequences[place] = int(row)
+                elif kind == b"repair":
+                    self.repairs[place] = row.decode()
                 else:
                     self.pending.append((key, place, int(rest[0]), row))
 
 
-def _sequence_key(place: Place) -> bytes:
-    return b"sequence\0%s\0%d" % (place[0].encode(), place[1])
+def _key(kind: bytes, place: Place) -> bytes:
+    return b"%s\0%s\0%d" % (kind, place[0].encode(), place[1])
 
 
 def member_name() -> str:

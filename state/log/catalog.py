@@ -16,7 +16,7 @@ change.
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -31,6 +31,7 @@ from headwater.state.log.files import REAL_FILES, Files
 from headwater.state.log.groups import Group, group_names
 from headwater.state.log.manifest import make_partition
 from headwater.state.log.partition import Partition
+from headwater.state.log.repair import TopicRepair, repair_topic
 from headwater.state.log.topics import DAY_MS, TOPIC_NAME, TopicInfo, check_name, load_topic, store_topic
 
 __all__ = ["Log"]
@@ -234,6 +235,24 @@ class Log:
             else:
                 self.files.remove(directory / name)
         self.files.remove_directory(directory)
+
+    def repair_topic(
+        self, name: str, partitions: Iterable[int] | None = None, *, execute: bool = False
+    ) -> TopicRepair:
+        """Return what is damaged in a topic and what making it whole gives up; with `execute`, make it whole."""
+        check_name(name)
+        directory = self._topics / name
+        if not directory.is_dir():
+            raise UnknownTopic(f"There is no topic {name!r} in {self.directory}: correct the name.")
+        committed: dict[int, int] = {}
+        for group in self.groups():
+            # A damaged group has to be seen to on its own.
+            with suppress(CorruptLog):
+                for (topic, number), at in self.group(group).committed().items():
+                    if topic == name:
+                        committed[number] = max(at, committed.get(number, 0))
+        with self._changing():
+            return repair_topic(self.files, directory, committed, partitions, execute=execute)
 
     def partition(self, topic: str, number: int) -> Partition:
         """Open a partition, which the caller closes, or the log; UnknownTopic if there is none."""

@@ -12,6 +12,8 @@ A directory listing would not do: one that is read while segments are replaced m
 | next_id | of the next segment file: an id is never used twice |
 | segments | in the order of their offsets, the last is the active one |
 | producers | the last sequence number of each producer at the active segment's beginning; its batches tell the rest |
+| repaired | of the last repair, its id; "" if there was none: results that were appended may be gone since |
+| gap | after a repair: from here up to the active segment's beginning there is no record |
 
 The lock file, which all processes map, has the counter and the mark: how far the active segment was synced at least. It
 is not synced itself, and never says more than is on the disk: what it says was there, and is not, is lost.
@@ -81,6 +83,8 @@ class Manifest(msgspec.Struct, frozen=True):
     next_id: int
     segments: tuple[Segment, ...]
     producers: dict[str, int]
+    repaired: str = ""
+    gap: int | None = None
 
     @property
     def active(self) -> Segment:

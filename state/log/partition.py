@@ -141,16 +141,31 @@ class Partition:
 
     @property
     def end(self) -> int:
-        """The offset that the next record will get. Unless it is the start, there is a record at the one before it."""
+        """The offset that the next record will get. Unless it is the start, or a repair has given up the last records,
+        there is a record at the one before it."""
         with self._chain.mutex:
             return self._chain.follow().end
 
     @property
     def sound_end(self) -> int:
-        """The end, or the offset at which damage begins: up to there records can be read, and the next read says so."""
+        """The offset behind the last record that can be read: that is the end, unless there is damage, which the next
+        read reports, or a repair has given up the last records."""
         with self._chain.mutex:
-            self._chain.fresh()
-            return self._end_for(-1)
+            gap = self._chain.fresh().gap
+            end = self._end_for(-1)
+            return gap if gap is not None and end == self._chain.manifest.active.base else end
+
+    def behind_gap(self, offset: int) -> int:
+        """Return where a reader that finds nothing at the offset goes on: behind what a repair has given up."""
+        with self._chain.mutex:
+            manifest = self._chain.fresh()
+            return manifest.active.base if manifest.gap is not None and manifest.gap <= offset else offset
+
+    @property
+    def repaired(self) -> str:
+        """The id of the last repair, which may have given up records; empty if there was none."""
+        with self._chain.mutex:
+            return self._chain.fresh().repaired
 
     @property
     def size_bytes(self) -> int:
@@ -206,8 +221,13 @@ class Partition:
                 due, _, position = self._cursor
             else:
                 # What lies before is known, or nothing does: the beginning needs no look at all that follows.
-                if segment.end is None and offset >= chain.tail.end and (offset != segment.base or chain.unseen):
-                    end = self._end_for(offset)
+                if segment.end is None and offset != segment.base and offset >= chain.tail.end:
+                    try:
+                        end = self._end_for(offset)
+                    except CorruptLog:
+                        if out:
+                            return out
+                        raise
                     if chain.manifest.active.id != segment.id:
                         # It was closed meanwhile, and so was the descriptor.
                         if out:
@@ -242,6 +262,9 @@ class Partition:
                 raise
             if segment.end is not None:
                 offset = max(offset, segment.end)
+            elif not out and chain.unseen:
+                # Nothing more: unless something was there.
+                self._end_for(offset)
         return out
 
     def _end_for(self, offset: int) -> int:
