@@ -1,5 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: help venv dev jars demo test conformance-spark backfill kill-kafka kill-spark rebalance-kafka check bench-core \
+.PHONY: help venv dev jars demo test damage backfill conformance-spark kill-kafka kill-spark rebalance-kafka check \
+	bench-core \
 	bench-log bench-load bench-restore bench-spark lock clean
 
 VENV := .venv
@@ -26,6 +27,9 @@ demo: venv ## run an example topology and show its results as a table
 
 test: dev jars ## run the tests and the doctests of package, README and docs
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+damage: dev ## spoil files of log and state 1,000 times and start the application, which takes a quarter of an hour
+	HEADWATER_DAMAGE=many $(BIN)/pytest -q -rP -n 0 tests/crash/test_damage.py
 
 conformance-spark: dev jars ## replay all golden traces on Spark, which takes about half an hour
 	HEADWATER_SPARK=all $(BIN)/pytest -q -n $(WORKERS) tests/spark/test_traces.py

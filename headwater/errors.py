@@ -37,4 +37,4 @@ class SerdeError(StreamsError):
 
 
 class StateError(StreamsError):
-    """The state on disk does not fit the topology: restore the topology or delete the state."""
+    """The state on disk does not fit the topology or the log, or is damaged: restore it, or reset the application."""

@@ -185,14 +185,14 @@ class RocksBackend:
             if layout is not None and self._others:
                 known = json.loads(layout)
                 self._check(known, known["stores"])
-                for family in wanted - there:
+                for family in wanted - there if not read_only else ():
                     database.create_column_family(family, _options())
                 stores = sorted({*known["stores"], *names})
-                if stores != known["stores"]:
+                if stores != known["stores"] and not read_only:
                     database[_LAYOUT] = json.dumps({"version": LAYOUT_VERSION, "stores": stores}).encode()
             elif layout is not None:
                 self._check(json.loads(layout), names)
-            elif read_only and there == wanted:
+            elif read_only and wanted <= there:
                 pass
             elif there <= wanted and not read_only:
                 for family in wanted - there:
@@ -210,9 +210,7 @@ class RocksBackend:
         self._database = database
 
     def _check(self, layout: Any, names: list[str]) -> None:
-        remedy = (
-            "Start with the version and the topology that wrote it, or let the application begin anew (headwater reset)."
-        )
+        remedy = "Start with the version and the topology that wrote it, or reset the application (headwater reset)."
         if layout["version"] != LAYOUT_VERSION:
             raise StateError(
                 f"The state in {self.path} has layout version {layout['version']}, not {LAYOUT_VERSION}. {remedy}"

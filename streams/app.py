@@ -38,7 +38,10 @@ REST_SECONDS = 0.01
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 LONG_TIME = float("inf")
 # What another try does not help against.
-_LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_LASTING = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+    *(errno.ENOTEMPTY, errno.EEXIST, errno.EINVAL),
+}
 
 
 class App:

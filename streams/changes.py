@@ -27,6 +27,7 @@ __all__ = [
     "TASK",
     "Changes",
     "committed_memory",
+    "committed_offsets",
     "committed_store",
     "memory_key",
     "offset_rows",
@@ -123,13 +124,18 @@ def memory_key(name: str) -> bytes:
 
 def read_committed(backend: Backend) -> tuple[dict[tuple[str, int], int], dict[str, dict[str, Any]]]:
     """The offsets and memories that were committed."""
-    offsets: dict[tuple[str, int], int] = {}
     memories: dict[str, dict[str, Any]] = {}
     for key, data in backend.scan(TASK, b"", None):
         kind, name = key.split(b"\0", 1)
-        if kind == b"offset":
-            topic, partition = name.rsplit(b"\0", 1)
-            offsets[topic.decode(), int(partition)] = int(data)
-        else:
+        if kind != b"offset":
             memories[name.decode()] = pickle.loads(data)
-    return offsets, memories
+    return committed_offsets(backend), memories
+
+
+def committed_offsets(backend: Backend) -> dict[tuple[str, int], int]:
+    """The offsets that were committed."""
+    offsets: dict[tuple[str, int], int] = {}
+    for key, data in backend.scan(TASK, b"offset\0", b"offset\1"):
+        topic, partition = key.removeprefix(b"offset\0").rsplit(b"\0", 1)
+        offsets[topic.decode(), int(partition)] = int(data)
+    return offsets

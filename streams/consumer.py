@@ -276,6 +276,7 @@ class Consumer:
                     ConsumerRecord(topic, number, offset, key, value, timestamp, headers)
                     for key, value, timestamp, headers, offset in records
                 ]
+            assigned.position = assigned.log.behind_gap(assigned.position)
         return None
 
     def _reset(self, assigned: _Assigned, gone: OutOfRange) -> None:
@@ -354,7 +355,11 @@ class Consumer:
         offset = None if self._group is None else self._group.committed().get(place)
         if offset is None:
             return first_offset(partition, "earliest" if place[1] >= self._known[place[0]] else self._start)
-        start, end = partition.start, partition.end
+        start = partition.start
+        # Up to damage, if there is any: the read that reaches it says so.
+        if start <= offset <= partition.sound_end:
+            return offset
+        end = partition.end
         if start <= offset <= end:
             return offset
         gone = OutOfRange(str(partition), offset, start, end)
@@ -421,7 +426,7 @@ class Consumer:
         {('orders', 0): 0}
         """
         self._check_open()
-        return {place: max(0, at.log.end - at.position) for place, at in sorted(self._assigned.items())}
+        return {place: max(0, at.log.sound_end - at.position) for place, at in sorted(self._assigned.items())}
 
     def seek(self, topic: str, partition: int, to: Literal["earliest", "latest"] | int | datetime) -> None:
         """Go on reading a partition at its start, its end, an offset, or the first record not older than a time.

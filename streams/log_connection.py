@@ -12,11 +12,22 @@ A task's commit goes through its own database, step by step:
 A crash before 2 has changed nothing. After 2, the task's next owner finds the outbox and goes on with 3 before it reads
 anything; the log drops entries it already has. So nothing is lost or doubled, whatever the moment.
 
-The outbox's store also keeps the last sequence of each output partition, and the id of each topic an offset was
-committed of: a topic that was deleted and made anew is another one.
+The outbox's store also keeps
+
+| key | row |
+|---|---|
+| `producer` 00 | the name under which the task appends: made with the database, so that no other one goes on under it |
+| `sequence` 00 topic 00 partition | the last sequence appended there |
+| `topic` 00 topic | the id of a topic an offset was committed of: one that was deleted and made anew is another one |
+| `output` 00 topic | the same of a topic results were written to |
+| `repair` 00 topic 00 partition | the last repair of an output partition that the sequence knows of |
 
 At least once skips the outbox: outputs are appended as they come, then rows and offsets are written; a crash in
 between repeats the outputs.
+
+Before a task's rows are opened for writing, `check` compares them with what others know: the group's offsets, written
+after each commit, and the log's sequences. Rows that are older, or an output that is gone, are refused by name, and
+nothing has been changed then.
 """
 
 from __future__ import annotations
@@ -26,8 +37,9 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +47,12 @@ import msgspec
 
 from headwater.dsl.partitioner import partition_for
 from headwater.dsl.records import Headers
-from headwater.errors import StreamsError, TopologyError
+from headwater.dsl.topology import Sink
+from headwater.errors import StateError, StreamsError, TopologyError
 from headwater.state.backend import Backend
 from headwater.state.log import Group, Log, Membership, OutOfRange, Partition
-from headwater.state.rocks import RocksBackend
+from headwater.state.rocks import RocksBackend, is_made
+from headwater.streams.changes import TASK, committed_offsets
 from headwater.streams.connection import OUTPUT_TIME, GiveUp, Place, Standby, TaskCommit, merged
 from headwater.streams.context import Output
 from headwater.streams.identity import Identity
@@ -52,6 +66,8 @@ __all__ = ["OUTBOX", "RESETTING", "LogConnection", "member_name"]
 log = logging.getLogger("headwater")
 
 OUTBOX = "|outbox"
+_PRODUCER = b"producer\0"
+_ANEW = "Restore it from the newest copy, or let the application begin anew (headwater reset)."
 # The note of a member that is no worker, but makes the application begin anew.
 RESETTING = "reset"
 
@@ -99,13 +115,17 @@ class LogConnection:
         # The ids of the topics whose offsets a task has committed, and of those there are now.
         self._ids: dict[str, dict[str, str]] = {}
         self._topic_ids: dict[str, str] = {}
+        # And of those its results were written to; under which name.
+        self._output_ids: dict[str, dict[str, str]] = {}
+        self._producers: dict[str, str] = {}
+        self._inputs: Mapping[str, Sequence[Place]] = {}
         self._internal: set[str] = set()
         self._purged: dict[Place, int] = {}
         # Where results were sent to since the last commit, at least once.
         self._sent: set[Place] = set()
         self._closing = threading.Event()
         self._maintenance = threading.Thread(target=self._maintain, name="headwater-log-maintenance", daemon=True)
-        self._name = member
+        self._member_name = member
         self._record = LogRecord(directory, app_id, embedded.files)
         self._renamed = renamed
         self._member: Membership | None = None
@@ -120,7 +140,7 @@ class LogConnection:
             if any(member.note != RESETTING for member in self._group.members()):
                 raise TopologyError([is_another(self._app_id), *error.faults]) from None
             raise
-        self._member = self._group.join(self._name, note)
+        self._member = self._group.join(self._member_name, note)
         others = {m.note for m in self._group.members() if m.note != note}
         if RESETTING in others:
             self._member.leave()
@@ -146,6 +166,11 @@ class LogConnection:
         # Records of internal topics are deleted once they are processed, never by age: a worker may be down for weeks.
         if internal:
             self._internal.add(topic)
+            if topic not in self._counts and any(place[0] == topic for place in self._group.committed()):
+                raise StateError(
+                    f"The internal topic {topic!r} of {self._app_id!r} is gone, with what its tasks had written for "
+                    f"each other. {_ANEW}"
+                )
             self._log.create_topic(topic, partitions, exist_ok=True, retention_ms=None)
         else:
             self._log.create_topic(topic, partitions, exist_ok=True)
@@ -161,9 +186,17 @@ class LogConnection:
         there = self._partition(topic, partition)
         known = self._ids.get(task_id, {}).get(topic)
         if committed is not None and known not in (None, self._id(topic)):
+            if topic in self._internal:
+                raise self._made_anew(topic)
             log.warning("%s has been deleted and made anew: its records are read from where reset= says", topic)
             committed = None
-        if committed is not None and there.start <= committed <= there.end:
+        # Damage that lies before it is an error of its own, which the end raises.
+        if committed is not None and committed > there.sound_end and committed > there.end:
+            raise StateError(
+                f"{topic}-{partition} ends at {there.end}, but {self._app_id!r} has committed offset {committed} of it:"
+                f" the topic has lost records that were processed. {_ANEW}"
+            )
+        if committed is not None and committed >= there.start:
             return committed
         if committed is not None and committed < there.start:
             log.warning(
@@ -178,6 +211,12 @@ class LogConnection:
                 f"{topic}-{partition}: {what} and reset='none' forbids to choose one: reset the application's offsets"
             )
         return there.end if reset == "latest" else there.start
+
+    def _made_anew(self, topic: str) -> StateError:
+        return StateError(
+            f"The internal topic {topic!r} of {self._app_id!r} was deleted and made anew: what its tasks had written "
+            f"for each other is gone. {_ANEW}"
+        )
 
     def _id(self, topic: str) -> str:
         """What tells a topic from another one that had its name before."""
@@ -199,7 +238,8 @@ class LogConnection:
         return True
 
     def behind(self, topic: str, partition: int, position: int) -> int:
-        return self._partition(topic, partition).end - position
+        # Up to damage, if there is any: the read that reaches it says so.
+        return self._partition(topic, partition).sound_end - position
 
     def at_end(self, positions: Mapping[Place, int]) -> bool:
         return all(self.behind(*place, position) <= 0 for place, position in positions.items())
@@ -210,7 +250,8 @@ class LogConnection:
         return None
 
     def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
-        """Nothing: the topics are all it takes."""
+        """Note what the tasks read: the topics are all else it takes."""
+        self._inputs = inputs
 
     def poll(self, give_up: GiveUp) -> bool:
         """Nothing: tasks are dealt out by `assigned`, and let go when another worker waits for them."""
@@ -219,7 +260,7 @@ class LogConnection:
     def assigned(self, tasks: Sequence[str]) -> list[str]:
         """Every worker computes the same: the sorted tasks are dealt out to the sorted live workers."""
         members = [member.name for member in self._group.members()]
-        mine = members.index(self._name)
+        mine = members.index(self._member_name)
         return list(tasks[mine :: len(members)])
 
     def open(self, spec: TaskSpec, path: Path) -> RocksBackend | None:
@@ -227,7 +268,9 @@ class LogConnection:
             return None
         backend: RocksBackend | None = None
         try:
+            self.check(spec, path)
             backend = RocksBackend(path, [*spec.backend_stores(), OUTBOX], sync=True, others=True)
+            self._name(spec.task_id, backend)
             self.recover(spec.task_id, backend)
         except BaseException:
             if backend is not None:
@@ -252,33 +295,144 @@ class LogConnection:
         self._group.release(task_id)
         self._at("after-release")
 
+    # ---- what others know of a task's rows ---------------------------------------------------------------------
+
+    def check(self, spec: TaskSpec, path: Path) -> None:
+        """Refuse rows that are older than what was committed, and outputs that are gone; changes nothing on disk."""
+        task_id = spec.task_id
+        reached = self._group.committed()
+        inputs = {place: reached[place] for place in self._inputs.get(task_id, ()) if place in reached}
+        if not is_made(path):
+            for (topic, partition), at in inputs.items():
+                raise StateError(
+                    f"Task {task_id} of {self._app_id!r} has no state in {path}, but offset {at} of {topic}-{partition}"
+                    " was committed: reading again what was processed would double its results. Restore the directory "
+                    "from a copy, name the state directory it was in, or let the application begin anew (headwater "
+                    "reset)."
+                )
+            return
+        backend = RocksBackend(path, [TASK, OUTBOX], others=True, read_only=True)
+        try:
+            rows = _OutboxRows(backend)
+            self._check_inputs(task_id, path, inputs, committed_offsets(backend), rows.ids)
+            self._check_outputs(spec, path, rows)
+        finally:
+            backend.close()
+
+    def _check_inputs(
+        self,
+        task_id: str,
+        path: Path,
+        reached: Mapping[Place, int],
+        offsets: Mapping[Place, int],
+        ids: Mapping[str, str],
+    ) -> None:
+        for (topic, partition), at in reached.items():
+            mine = offsets.get((topic, partition))
+            if ids.get(topic) in (None, self._id(topic)) and (mine is None or mine < at):
+                found = "no offset" if mine is None else f"offset {mine}"
+                raise StateError(
+                    f"The state of task {task_id} in {path} is older than what it committed: it has {found} of "
+                    f"{topic}-{partition}, and {at} was committed. {_ANEW}"
+                )
+
+    def _check_outputs(self, spec: TaskSpec, path: Path, rows: _OutboxRows) -> None:
+        """Compare sequences with the log's, as they will be when the outbox has been replayed."""
+        task_id, there = spec.task_id, self._counts or self.topics()
+        producer = rows.producer or self._first_name(task_id)
+        for topic, topic_id in rows.output_ids.items():
+            if topic in self._internal and topic_id != self._id(topic):
+                raise self._made_anew(topic)
+        first: dict[Place, int] = {}
+        for _, place, sequence, _ in rows.pending:
+            first[place] = min(sequence, first.get(place, sequence))
+        # Whoever appends under a name of its own has appended nothing before its first sequence.
+        places = {*rows.sequences, *(self._sinks(spec) if rows.producer else ())}
+        for place in sorted(places):
+            topic = place[0]
+            if place[1] >= there.get(topic, 0) or rows.output_ids.get(topic, self._id(topic)) != self._id(topic):
+                continue
+            partition, mine = self._partition(*place), rows.sequences.get(place, 0)
+            last = partition.last_sequence(producer) or 0
+            if mine < last:
+                raise StateError(
+                    f"The state of task {task_id} in {path} is older than its results: {topic}-{place[1]} has those up "
+                    f"to its commit {last} there, the state knows {mine}. {_ANEW}"
+                )
+            if last < first.get(place, mine + 1) - 1 and partition.repaired == rows.repairs.get(place, ""):
+                if topic not in rows.output_ids and partition.end == 0:
+                    # From before these ids were kept: it may be another topic.
+                    log.warning("%s-%d is empty, though task %s has written to it before", topic, place[1], task_id)
+                    continue
+                raise StateError(
+                    f"{topic}-{place[1]} has lost results of task {task_id}: it has those up to commit {last}, and the "
+                    f"state in {path} has written {mine}. Restore the topic from the newest copy, or let the "
+                    "application begin anew (headwater reset)."
+                )
+
+    def _sinks(self, spec: TaskSpec) -> list[Place]:
+        """Where a task's results may go, as far as its topology names the topics."""
+        internal = spec.topology.internal_topics
+        named = [
+            f"{self._app_id}-{node.topic}" if node.topic in internal else node.topic
+            for name in spec.nodes
+            if isinstance(node := spec.topology.nodes[name], Sink) and isinstance(node.topic, str)
+        ]
+        return [(topic, number) for topic in dict.fromkeys(named) for number in range(self._counts.get(topic, 0))]
+
     # ---- commits -----------------------------------------------------------------------------------------------
+
+    def _first_name(self, task_id: str) -> str:
+        return f"{self._app_id}/{task_id}"
+
+    def _name(self, task_id: str, backend: RocksBackend) -> None:
+        """Know under which name the task appends; a new database gives it one that no earlier one has."""
+        (name,) = backend.get_many(OUTBOX, [_PRODUCER])
+        if name is None and next(backend.scan(OUTBOX, b"", None), None) is None:
+            name = f"{self._first_name(task_id)}/{uuid.uuid4().hex[:12]}".encode()
+            backend.write({OUTBOX: {_PRODUCER: name}})
+            # In a file of its own: a write-ahead log that is lost must not make it a new database again.
+            backend.flush(OUTBOX)
+        self._producers[task_id] = self._first_name(task_id) if name is None else name.decode()
 
     def recover(self, task_id: str, backend: Backend) -> None:
         """Append what an earlier owner's commit has left in the outbox."""
-        sequences: dict[Place, int] = {}
-        pending: list[tuple[bytes, Place, int, bytes]] = []
-        ids = self._ids[task_id] = {}
-        for key, row in backend.scan(OUTBOX, b"", None):
-            kind, name = key.split(b"\0", 1)
-            if kind == b"topic":
-                ids[name.decode()] = row.decode()
-                continue
-            topic, partition, *rest = name.split(b"\0")
-            place = topic.decode(), int(partition)
-            if kind == b"sequence":
-                sequences[place] = int(row)
-            else:
-                pending.append((key, place, int(rest[0]), row))
-        self._sequences[task_id] = sequences
-        if pending:
+        rows = _OutboxRows(backend)
+        self._ids[task_id], self._sequences[task_id] = rows.ids, rows.sequences
+        self._output_ids[task_id] = rows.output_ids
+        if rows.pending:
             self._at("before-replay")
-            for _, place, sequence, row in pending:
+            for _, place, sequence, row in rows.pending:
                 self._append(task_id, place, sequence, _decode(row))
-            for place in {place for _, place, _, _ in pending}:
+            for place in {place for _, place, _, _ in rows.pending}:
                 self._partition(*place).sync()
             self._at("after-replay")
-        self._forgotten[task_id] = [key for key, *_ in pending]
+        self._forgotten[task_id] = [key for key, *_ in rows.pending]
+        self._begin_anew(task_id, backend, rows.repairs)
+
+    def _begin_anew(self, task_id: str, backend: Backend, repairs: Mapping[Place, str]) -> None:
+        """Begin another sequence in output topics that were deleted and made anew, and where a repair gave some up."""
+        there, own = self._counts or self.topics(), dict[bytes, bytes | None]()
+        ids = self._output_ids[task_id]
+        renewed = {topic for topic, known in ids.items() if topic in there and known != self._id(topic)}
+        for topic in renewed:
+            log.warning("%s has been deleted and made anew: the results written to it before are gone", topic)
+            ids[topic] = self._id(topic)
+            own[b"output\0" + topic.encode()] = ids[topic].encode()
+        sequences = self._sequences[task_id]
+        for place in [place for place in sequences if place[1] < there.get(place[0], 0)]:
+            partition = self._partition(*place)
+            repaired = partition.repaired
+            if place[0] not in renewed and repaired == repairs.get(place, ""):
+                continue
+            last = partition.last_sequence(self._producer(task_id)) or 0
+            if place[0] not in renewed and last < sequences[place]:
+                log.warning("%s-%d was repaired: results that task %s had written there are gone", *place, task_id)
+            own[_key(b"repair", place)] = repaired.encode()
+            own[_key(b"sequence", place)] = b"%d" % last
+            sequences[place] = last
+        if own:
+            backend.write({OUTBOX: own})
 
     def commit(self, commits: Sequence[TaskCommit]) -> None:
         for place in {place for commit in commits for place in commit.changes.offsets}:
@@ -303,7 +457,7 @@ class LogConnection:
             outputs = self._route(commit.changes.outputs)
             batch = commit.changes.batch()
             own: dict[bytes, bytes | None] = dict.fromkeys(self._forgotten.pop(commit.task_id, ()))
-            own |= self._new_ids(commit)
+            own |= self._new_ids(commit, {topic for topic, _ in outputs})
             sequences, keys = self._sequences[commit.task_id], []
             for place, records in outputs.items():
                 if place not in sequences:
@@ -311,10 +465,9 @@ class LogConnection:
                     # log would take these for its outputs and drop them.
                     sequences[place] = self._partition(*place).last_sequence(self._producer(commit.task_id)) or 0
                 sequence = sequences[place] = sequences[place] + 1
-                name = b"%s\0%d" % (place[0].encode(), place[1])
-                keys.append(b"out\0%s\0%d" % (name, sequence))
+                keys.append(b"%s\0%d" % (_key(b"out", place), sequence))
                 own[keys[-1]] = _encode(records)
-                own[b"sequence\0" + name] = b"%d" % sequence
+                own[_key(b"sequence", place)] = b"%d" % sequence
                 appends[place].append((commit.task_id, sequence, records))
             if own:
                 batch[OUTBOX] = own
@@ -363,18 +516,24 @@ class LogConnection:
         for commit in commits:
             self._at("before-write")
             batch = commit.changes.batch()
-            if ids := self._new_ids(commit):
+            if ids := self._new_ids(commit, ()):
                 batch[OUTBOX] = ids
             if batch:
                 commit.backend.write(batch)
             self._at("after-write")
 
-    def _new_ids(self, commit: TaskCommit) -> dict[bytes, bytes | None]:
-        """Rows that say of which topics the offsets in this commit are, as far as they are not there yet."""
+    def _new_ids(self, commit: TaskCommit, outputs: Collection[str]) -> dict[bytes, bytes | None]:
+        """Rows that say of which topics offsets and outputs of this commit are, as far as they are not there yet."""
         known = self._ids[commit.task_id]
         new = {topic: self._id(topic) for topic, _ in commit.changes.offsets if known.get(topic) != self._id(topic)}
         known.update(new)
-        return {b"topic\0" + topic.encode(): topic_id.encode() for topic, topic_id in new.items()}
+        rows: dict[bytes, bytes | None] = {b"topic\0" + topic.encode(): new[topic].encode() for topic in new}
+        written = self._output_ids[commit.task_id]
+        for topic in outputs:
+            if topic not in written:
+                written[topic] = self._id(topic)
+                rows[b"output\0" + topic.encode()] = self._id(topic).encode()
+        return rows
 
     def _append(self, task_id: str, place: Place, sequence: int, records: list[Any]) -> None:
         self._at("before-append")
@@ -382,7 +541,7 @@ class LogConnection:
         self._at("after-append")
 
     def _producer(self, task_id: str) -> str:
-        return f"{self._app_id}/{task_id}"
+        return self._producers.get(task_id) or self._first_name(task_id)
 
     def _route(self, outputs: Sequence[Output]) -> dict[Place, list[Any]]:
         """The outputs by topic partition, each in order."""
@@ -412,6 +571,39 @@ class LogConnection:
         self._group.close()
         for partition in self._partitions.values():
             partition.close()
+
+
+class _OutboxRows:
+    """What the outbox's store of a task holds."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.producer: str | None = None
+        self.ids: dict[str, str] = {}
+        self.output_ids: dict[str, str] = {}
+        self.sequences: dict[Place, int] = {}
+        self.repairs: dict[Place, str] = {}
+        self.pending: list[tuple[bytes, Place, int, bytes]] = []
+        for key, row in backend.scan(OUTBOX, b"", None):
+            kind, name = key.split(b"\0", 1)
+            if key == _PRODUCER:
+                self.producer = row.decode()
+            elif kind == b"topic":
+                self.ids[name.decode()] = row.decode()
+            elif kind == b"output":
+                self.output_ids[name.decode()] = row.decode()
+            else:
+                topic, partition, *rest = name.split(b"\0")
+                place = topic.decode(), int(partition)
+                if kind == b"sequence":
+                    self.sequences[place] = int(row)
+                elif kind == b"repair":
+                    self.repairs[place] = row.decode()
+                else:
+                    self.pending.append((key, place, int(rest[0]), row))
+
+
+def _key(kind: bytes, place: Place) -> bytes:
+    return b"%s\0%s\0%d" % (kind, place[0].encode(), place[1])
 
 
 def member_name() -> str:

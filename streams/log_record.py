@@ -61,7 +61,7 @@ class LogRecord:
                     "from a copy, or reset the application to begin anew (headwater reset)."
                 )
             return None
-        return from_description(self._app_id, described.read_text(), tasks)
+        return from_description(self._app_id, described.read_text(errors="replace"), tasks)
 
     def compared(self, now: Identity, renamed: Mapping[str, str | None] | None) -> Fit:
         """What fits; nothing is changed."""

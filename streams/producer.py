@@ -260,7 +260,7 @@ class Producer:
         batch.clear()
 
     def close(self) -> None:
-        """Append all that was sent so far and let go of the log; a second time does nothing.
+        """Append all that was sent so far, to the disk, and let go of the log; a second time does nothing.
 
         >>> from tempfile import TemporaryDirectory
         >>> from headwater import Producer
@@ -278,6 +278,8 @@ class Producer:
             self._wake.notify()
             try:
                 self._settle()
+                for batch in self._batches.values():
+                    batch.partition.sync()
             finally:
                 for batch in self._batches.values():
                     batch.partition.close()

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
-from headwater.state.log import Group, Log
+from headwater.state.log import CorruptLog, Group, Log
 from headwater.state.rocks import RocksBackend, drop_stores
 from headwater.streams.broker import is_kafka, open_log
 from headwater.streams.changes import TASK, Changes, memory_key, store_memories
@@ -30,7 +30,17 @@ from headwater.streams.run import INTERRUPTED_RESET, state_directory
 from headwater.streams.sockets import SOCKETS
 from headwater.streams.task import TaskSpec
 
-__all__ = ["Reset", "Target", "all_tasks", "checked_inputs", "identity_now", "marked", "open_reset", "own_topics", "resetting"]
+__all__ = [
+    "Reset",
+    "Target",
+    "all_tasks",
+    "checked_inputs",
+    "identity_now",
+    "marked",
+    "open_reset",
+    "own_topics",
+    "resetting",
+]
 
 # Where inputs are to be read from; None: where their sources say.
 Target: TypeAlias = Literal["earliest", "latest"] | int | datetime | None
@@ -134,7 +144,11 @@ def _planned(
     record = LogRecord(directory, config.app_id, log.files)
     internal = sorted(own_topics(topology, config.app_id, record.load_if_sound()) & there.keys())
     inputs = checked_inputs(topology, config, there, topics)
-    before = group.committed()
+    try:
+        before, damaged = group.committed(), False
+    except CorruptLog:
+        # Nothing that it said is needed any more.
+        before, damaged = {}, True
     starts: dict[Place, int] = {}
     if target is not None:
         for topic in sorted(topics or inputs):
@@ -153,6 +167,8 @@ def _planned(
             for path in state:
                 shutil.rmtree(path)
             record.remove()
+            if damaged:
+                group.begin_anew()
             for topic in internal:
                 log.delete_topic(topic)
             for topic in inputs:

@@ -7,6 +7,7 @@ from headwater.state.log.files import REAL_FILES, Files
 from headwater.state.log.groups import Group, Member, Membership
 from headwater.state.log.inspection import BatchInfo
 from headwater.state.log.partition import Partition
+from headwater.state.log.repair import Loss, PartitionRepair, TopicRepair
 from headwater.state.log.segment import Segment
 from headwater.state.log.topics import TopicInfo
 
@@ -18,16 +19,19 @@ __all__ = [
     "Group",
     "Headers",
     "Log",
+    "Loss",
     "Member",
     "Membership",
     "NewRecord",
     "NewerFormat",
     "OutOfRange",
     "Partition",
+    "PartitionRepair",
     "Record",
     "Segment",
     "StorageError",
     "TopicExists",
     "TopicInfo",
+    "TopicRepair",
     "UnknownTopic",
 ]

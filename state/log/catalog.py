@@ -16,8 +16,8 @@ change.
 
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from weakref import WeakSet
@@ -31,7 +31,8 @@ from headwater.state.log.files import REAL_FILES, Files
 from headwater.state.log.groups import Group, group_names
 from headwater.state.log.manifest import make_partition
 from headwater.state.log.partition import Partition
-from headwater.state.log.topics import DAY_MS, TopicInfo, check_name, load_topic, store_topic
+from headwater.state.log.repair import TopicRepair, repair_topic
+from headwater.state.log.topics import DAY_MS, TOPIC_NAME, TopicInfo, check_name, load_topic, store_topic
 
 __all__ = ["Log"]
 
@@ -102,9 +103,19 @@ class Log:
                 try:
                     found.append(load_topic(self.files, self._topics / name))
                 except FileNotFoundError:
+                    self._check_whole(name)
                     # Deleted since the names were read.
                     continue
         return found
+
+    def _check_whole(self, name: str) -> None:
+        """Raise CorruptLog if there is a topic's directory without the file that says what the topic is."""
+        directory = self._topics / name
+        if directory.is_dir() and not (directory / TOPIC_NAME).exists():
+            raise CorruptLog(
+                f"The topic {name!r} is damaged: there is no file {directory / TOPIC_NAME}. Restore the file from a "
+                f"copy, or have it made anew: headwater log repair {name} shows how."
+            )
 
     def topic(self, name: str) -> TopicInfo:
         """Return what the topic is; UnknownTopic if there is none."""
@@ -112,6 +123,7 @@ class Log:
         try:
             return load_topic(self.files, self._topics / name)
         except FileNotFoundError:
+            self._check_whole(name)
             raise UnknownTopic(
                 f"There is no topic {name!r} in {self.directory}: create it "
                 f"(headwater topics create {name}), or correct the name."
@@ -148,6 +160,7 @@ class Log:
             try:
                 there = load_topic(self.files, self._topics / name)
             except FileNotFoundError:
+                self._check_whole(name)
                 self._make(info)
                 return info
         if exist_ok:
@@ -194,10 +207,13 @@ class Log:
         with storing(f"delete the topic {name!r}", self.directory), self._changing():
             info = self.topic(name)
             gone = self._topics / f"{name}~{info.id}"
-            partitions = [self.partition(name, number) for number in range(info.partitions)]
+            partitions = []
             try:
-                for partition in partitions:
-                    partition.retire()
+                for number in range(info.partitions):
+                    # A damaged one goes too; nobody can append to it, or has to be told that it is gone.
+                    with suppress(CorruptLog):
+                        partitions.append(self.partition(name, number))
+                        partitions[-1].retire()
                 self.files.replace(self._topics / name, gone)
             finally:
                 for partition in partitions:
@@ -219,6 +235,24 @@ class Log:
             else:
                 self.files.remove(directory / name)
         self.files.remove_directory(directory)
+
+    def repair_topic(
+        self, name: str, partitions: Iterable[int] | None = None, *, execute: bool = False
+    ) -> TopicRepair:
+        """Return what is damaged in a topic and what making it whole gives up; with `execute`, make it whole."""
+        check_name(name)
+        directory = self._topics / name
+        if not directory.is_dir():
+            raise UnknownTopic(f"There is no topic {name!r} in {self.directory}: correct the name.")
+        committed: dict[int, int] = {}
+        for group in self.groups():
+            # A damaged group has to be seen to on its own.
+            with suppress(CorruptLog):
+                for (topic, number), at in self.group(group).committed().items():
+                    if topic == name:
+                        committed[number] = max(at, committed.get(number, 0))
+        with self._changing():
+            return repair_topic(self.files, directory, committed, partitions, execute=execute)
 
     def partition(self, topic: str, number: int) -> Partition:
         """Open a partition, which the caller closes, or the log; UnknownTopic if there is none."""

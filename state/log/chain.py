@@ -8,13 +8,15 @@ Who may do what
 - Reading: everyone, without a lock. A reader takes the manifest, and from the files that it names whole batches only;
   a file that is gone was replaced, so the manifest is taken again. Closed segments never change.
 - The manifest's version stands also in the first 8 bytes of the lock file, which all processes map. It is set before
-  the manifest is replaced: whoever sees his own version there has the newest manifest.
+  the manifest is replaced: whoever sees his own version there has the newest manifest. Behind it stands how far the
+  active segment was synced, set after each sync and when another segment becomes the active one.
 
 What can be broken
 - An incomplete batch at the active segment's end, or only zeros there: a writer was killed, or the power failed.
-  Readers stop before it, the next append cuts it off. It was acknowledged to nobody.
-- Damage anywhere else, a closed segment that is too short or gone: CorruptLog, which names topic-partition@offset,
-  file and position. What comes before is served.
+  Readers stop before it, the next append cuts it off. It was acknowledged to nobody: it lies behind what was synced.
+- Damage anywhere else, a closed segment that is too short or gone, an active one that is shorter than it was synced:
+  CorruptLog, which names topic-partition@offset, file and position. What comes before is served.
+- A manifest that is missing, or older than the segments beside it: CorruptLog.
 - A full disk, a read-only directory: StorageError; what a failed append had written is cut off.
 - A sync that fails: StorageError, and nothing more through this object, since the kernel may have dropped what it
   could not write, and would not say so again."""
@@ -22,7 +24,7 @@ What can be broken
 import errno
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
@@ -33,8 +35,19 @@ from headwater.state.log.batch import BadBatch, Batch, Record, decode
 from headwater.state.log.errors import CorruptLog, StorageError, UnknownTopic, storage_error, storing
 from headwater.state.log.files import Files
 from headwater.state.log.index import Index
-from headwater.state.log.manifest import COUNTER_BYTES, LOCK_NAME, Manifest, load_manifest, store_manifest
-from headwater.state.log.segment import Segment, Tail, load_index, scan
+from headwater.state.log.manifest import (
+    COUNTER_BYTES,
+    LOCK_BYTES,
+    LOCK_NAME,
+    MANIFEST_NAME,
+    Manifest,
+    Mark,
+    load_manifest,
+    load_mark,
+    store_manifest,
+    store_mark,
+)
+from headwater.state.log.segment import SEGMENT_FILE, Segment, Tail, load_index, scan
 from headwater.state.log.topics import TopicInfo, load_topic
 
 __all__ = ["Chain", "Gone"]
@@ -59,6 +72,8 @@ class Chain:
         self.active_fd = -1
         self.lock_fd = -1
         self.appendable = True
+        # Whether the active segment has yet to be compared with how far it was synced.
+        self.unseen = True
         self._failed: str | None = None
         self._read_only: OSError | None = None
         self._durable = (-1, 0)
@@ -69,14 +84,14 @@ class Chain:
         try:
             self.lock_fd = files.open(directory / LOCK_NAME, write=True)
         except FileNotFoundError:
-            raise self._unknown() from None
+            raise self._unknown(LOCK_NAME) from None
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise storage_error(f"open {name}", directory, error) from error
             self._read_only, self.appendable = error, False
             self.lock_fd = files.open(directory / LOCK_NAME)
         try:
-            self._counter = files.share(self.lock_fd, COUNTER_BYTES, write=self._read_only is None)
+            self._counter = files.share(self.lock_fd, self._lock_bytes(), write=self._read_only is None)
         except BaseException:
             files.close(self.lock_fd)
             raise
@@ -98,6 +113,24 @@ class Chain:
             self._reading = (-1, -1)
             self.appendable = False
 
+    def _lock_bytes(self) -> int:
+        """Return how many bytes of the lock file there are to share, after adding what an older version left out.
+
+        Nothing in it is worth more than a look at the other files: a counter that is wrong is set right by the next
+        append, a mark that is missing is set by the next sync.
+        """
+        size = self.files.size(self.lock_fd)
+        if size >= LOCK_BYTES:
+            return LOCK_BYTES
+        if self._read_only is None:
+            if size < COUNTER_BYTES:
+                _log.warning("%s: %s was too short, and is mended", self.name, self.directory / LOCK_NAME)
+            self.files.truncate(self.lock_fd, LOCK_BYTES)
+            return LOCK_BYTES
+        if size < COUNTER_BYTES:
+            raise CorruptLog(f"{self.directory / LOCK_NAME} is too short, and cannot be mended here: it is read-only.")
+        return COUNTER_BYTES
+
     # What others did
 
     def fresh(self) -> Manifest:
@@ -110,33 +143,97 @@ class Chain:
 
     def _reload(self) -> None:
         """Take the manifest and the topic's settings from the disk, and open the segment that is active now."""
-        missing = -1
+        doubted = -1
         while True:
             try:
                 manifest = load_manifest(self.files, self.directory)
+            except FileNotFoundError:
+                raise self._unknown(MANIFEST_NAME) from None
+            try:
                 config = load_topic(self.files, self.directory.parent)
             except FileNotFoundError:
-                raise self._unknown() from None
+                raise self._unknown("") from None
             if self._topic_id not in (None, manifest.topic_id):
                 raise UnknownTopic(f"The topic of {self.name} was deleted and made again: open it anew.")
             active = manifest.active
             if self.active_fd >= 0 and active.id == self.manifest.active.id:
                 break
+            fd = -1
             try:
                 fd = self.files.open(self.directory / active.name, write=self._read_only is None)
+                fault = self._behind(manifest)
             except FileNotFoundError:
-                if missing == manifest.version:
-                    raise self._missing(active) from None
-                missing = manifest.version
+                fault = self._missing(active)
+            except BaseException:
+                if fd >= 0:
+                    self.files.close(fd)
+                raise
+            if fault is not None:
+                if fd >= 0:
+                    self.files.close(fd)
+                # Others may just have replaced it: then the next look finds another one.
+                if doubted == manifest.version:
+                    raise fault
+                doubted = manifest.version
                 continue
             if self.active_fd >= 0:
                 self.files.close(self.active_fd)
-            self.active_fd, self.tail = fd, Tail(active.base, manifest.producers)
+            self.active_fd, self.tail, self.unseen = fd, Tail(active.base, manifest.producers), True
             break
         self.manifest, self.config, self._topic_id = manifest, config, manifest.topic_id
         self._seen = manifest.version.to_bytes(COUNTER_BYTES, "little")
         there = {segment.id for segment in manifest.segments}
         self._indexes = {number: index for number, index in self._indexes.items() if number in there}
+
+    def _behind(self, manifest: Manifest) -> CorruptLog | None:
+        """Return the fault of a manifest that is older than the files beside it."""
+        active, mark = manifest.active, load_mark(self._counter)
+        later = [name for name in self.files.names(self.directory) if self._is_later(name, manifest)]
+        if later or (mark is not None and mark.segment > active.id):
+            what = f"{self.directory / later[-1]} is not in it" if later else "another segment was active since"
+            return CorruptLog(
+                f"{self.name}: {self.directory / MANIFEST_NAME} is older than the segments beside it: {what}. "
+                f"{self._remedy()}"
+            )
+        return None
+
+    def _is_later(self, name: str, manifest: Manifest) -> bool:
+        """Say whether a file is of a segment that was active after those the manifest names, with records in it.
+
+        One without is left by a process that was killed before it published the segment.
+        """
+        found = SEGMENT_FILE.fullmatch(name)
+        return (
+            found is not None
+            and int(found[2]) >= manifest.next_id
+            and int(found[1]) > manifest.active.base
+            and self._size_of(name) > 0
+        )
+
+    def _size_of(self, name: str) -> int:
+        try:
+            fd = self.files.open(self.directory / name)
+        except FileNotFoundError:
+            return 0
+        try:
+            return self.files.size(fd)
+        finally:
+            self.files.close(fd)
+
+    def _check_cut(self, tail: Tail) -> None:
+        """Raise CorruptLog if the active segment ends before what was synced: no killed writer leaves that."""
+        mark = load_mark(self._counter)
+        if mark is not None and mark.segment == self.manifest.active.id and tail.position < mark.position:
+            # Others may have appended and synced since the file was looked at.
+            with suppress(BadBatch):
+                tail.follow(self.files, self.active_fd, self.files.size(self.active_fd))
+            if tail.position < mark.position:
+                file = self.directory / self.manifest.active.name
+                raise CorruptLog(
+                    f"{self.name}@{tail.end} is lost, and all up to {mark.end}: {file} is sound up to byte "
+                    f"{tail.position:,}, and {mark.position:,} were on the disk. {self._remedy()}"
+                )
+        self.unseen = False
 
     def retake(self, segment: Segment) -> None:
         """Take a newer manifest, since this segment's file is gone; if it is named there too, the file was lost."""
@@ -152,11 +249,13 @@ class Chain:
         self.fresh()
         tail = self.tail
         size = self.files.size(self.active_fd)
-        if size != tail.position:
+        if size != tail.position or self.unseen:
             try:
                 tail.follow(self.files, self.active_fd, size)
             except BadBatch:
                 self._confirm(tail.position, tail.end)
+            if self.unseen or self.tail.position < size:
+                self._check_cut(self.tail)
         return self.tail
 
     def _confirm(self, position: int, due: int | None) -> None:
@@ -185,21 +284,29 @@ class Chain:
 
     # Faults
 
-    def _unknown(self) -> UnknownTopic:
+    def _unknown(self, name: str) -> StreamsError:
+        """Return the error for a file that is not there: with the whole partition, or alone."""
+        if name and self.directory.is_dir():
+            return CorruptLog(f"{self.name} is damaged: there is no file {self.directory / name}. {self._remedy()}")
         return UnknownTopic(
             f"There is no partition {self.name} in {self.directory.parent}: create the topic, or correct the name."
         )
 
+    def _remedy(self) -> str:
+        return (
+            f"Restore the file from a copy, or give up what is lost: headwater log repair {self.directory.parent.name} "
+            "shows what that is."
+        )
+
     def _missing(self, segment: Segment) -> CorruptLog:
         return CorruptLog(
-            f"{self.name}@{segment.base} is lost: there is no file {self.directory / segment.name}. "
-            "Restore it from a copy."
+            f"{self.name}@{segment.base} is lost: there is no file {self.directory / segment.name}. {self._remedy()}"
         )
 
     def corrupt(self, segment: Segment, position: int, offset: int, reason: str) -> CorruptLog:
         return CorruptLog(
             f"{self.name}@{offset} is damaged: {reason}, at byte {position:,} of {self.directory / segment.name}. "
-            "Restore the file from a copy, or delete the records up to behind the damage."
+            f"{self._remedy()}"
         )
 
     def check_appendable(self, what: str) -> None:
@@ -243,7 +350,7 @@ class Chain:
             self._counter[:COUNTER_BYTES] = self._seen
         tail, fd = self.tail, self.active_fd
         size = self.files.size(fd)
-        if size != tail.position:
+        if size != tail.position or self.unseen:
             self._go_on(tail, fd, size)
         return tail
 
@@ -256,6 +363,8 @@ class Chain:
         except BadBatch as error:
             if not self._only_zeros(tail.position, size):
                 raise self.corrupt(segment, tail.position, tail.end, str(error)) from error
+        if self.unseen or tail.position < size:
+            self._check_cut(tail)
         if tail.position < size:
             _log.warning("%s: cut off %d bytes of an incomplete batch at its end", self.name, size - tail.position)
             self.files.truncate(fd, tail.position)
@@ -272,7 +381,13 @@ class Chain:
         self.files.close(self.files.create(self.directory / new.name))
         segments = (*manifest.closed, old, new)
         self.publish(msgspec.structs.replace(manifest, next_id=new.id + 1, segments=segments, producers=tail.producers))
+        self.mark(Mark(new.id, 0, new.base))
         return self.manifest
+
+    def mark(self, mark: Mark) -> None:
+        """Note how far the active segment is on the disk, for whoever looks whether it still is."""
+        if self._read_only is None:
+            store_mark(self._counter, mark)
 
     def write_index(self, segment: Segment, index: Index) -> None:
         """Write a closed segment's index; it is not synced, since a bad one is only made anew."""
@@ -312,6 +427,7 @@ class Chain:
                 # Closed segments are on the disk: closing one syncs it.
                 self.sync_file(self.active_fd)
                 self._durable = here
+                self.mark(Mark(*here, tail.end))
             return tail.end
 
     def sync_file(self, fd: int) -> None:

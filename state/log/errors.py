@@ -44,7 +44,7 @@ class OutOfRange(StreamsError):
 
 
 class CorruptLog(StreamsError):
-    """Bytes of the log are damaged: restore the file from a copy, or delete the records up to behind the damage."""
+    """Bytes of the log are damaged: restore the file from a copy, or give up what is lost (headwater log repair)."""
 
 
 class NewerFormat(StreamsError):

@@ -171,6 +171,11 @@ class Group:
                 if there.pop(topic, None) is not None:
                     self._store(there)
 
+    def begin_anew(self) -> None:
+        """Forget all that was committed, also if the file that said so is damaged."""
+        with self._changing(f"change offsets of the group {self.name!r}"):
+            self._store({})
+
     def delete(self) -> None:
         """Delete the group and its committed offsets; refused while it has live members."""
         self._without_members("delete")

@@ -173,9 +173,31 @@ class Partition:
 
     @property
     def end(self) -> int:
-        """The offset that the next record will get. Unless it is the start, there is a record at the one before it."""
+        """The offset that the next record will get. Unless it is the start, or a repair has given up the last records,
+        there is a record at the one before it."""
         with self._chain.mutex:
             return self._chain.follow().end
+
+    @property
+    def sound_end(self) -> int:
+        """The offset behind the last record that can be read: that is the end, unless there is damage, which the next
+        read reports, or a repair has given up the last records."""
+        with self._chain.mutex:
+            gap = self._chain.fresh().gap
+            end = self._end_for(-1)
+            return gap if gap is not None and end == self._chain.manifest.active.base else end
+
+    def behind_gap(self, offset: int) -> int:
+        """Return where a reader that finds nothing at the offset goes on: behind what a repair has given up."""
+        with self._chain.mutex:
+            manifest = self._chain.fresh()
+            return manifest.active.base if manifest.gap is not None and manifest.gap <= offset else offset
+
+    @property
+    def repaired(self) -> str:
+        """The id of the last repair, which may have given up records; empty if there was none."""
+        with self._chain.mutex:
+            return self._chain.fresh().repaired
 
     @property
     def size_bytes(self) -> int:
@@ -232,7 +254,12 @@ class Partition:
             else:
                 # What lies before is known, or nothing does: the beginning needs no look at all that follows.
                 if segment.end is None and offset != segment.base and offset >= chain.tail.end:
-                    end = self._end_for(offset)
+                    try:
+                        end = self._end_for(offset)
+                    except CorruptLog:
+                        if out:
+                            return out
+                        raise
                     if chain.manifest.active.id != segment.id:
                         # It was closed meanwhile, and so was the descriptor.
                         if out:
@@ -267,6 +294,9 @@ class Partition:
                 raise
             if segment.end is not None:
                 offset = max(offset, segment.end)
+            elif not out and chain.unseen:
+                # Nothing more: unless something was there.
+                self._end_for(offset)
         return out
 
     def _end_for(self, offset: int) -> int:

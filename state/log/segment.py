@@ -5,6 +5,7 @@ A segment is closed, then it never changes and its size is known, or it is the a
 walk ends before an incomplete batch and raises BadBatch at a damaged one.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from headwater.state.log.batch import HEADER_BYTES, SEVERAL, BadBatch, Batch, pa
 from headwater.state.log.files import Files
 from headwater.state.log.index import Index
 
-__all__ = ["Segment", "Tail", "load_index", "scan"]
+__all__ = ["SEGMENT_FILE", "Segment", "Tail", "load_index", "scan"]
 
+# The base and the id in a segment's name.
+SEGMENT_FILE = re.compile(r"(\d{20})-(\d+)\.log")
 _CHUNK = 256 << 10
 
 

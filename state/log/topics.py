@@ -11,10 +11,10 @@ from headwater.state.log import documents
 from headwater.state.log.batch import CODECS
 from headwater.state.log.files import Files
 
-__all__ = ["DAY_MS", "TopicInfo", "check_name", "load_topic", "store_topic"]
+__all__ = ["DAY_MS", "TOPIC_NAME", "TopicInfo", "check_name", "load_topic", "store_topic"]
 
 DAY_MS = 24 * 60 * 60 * 1000
-_NAME = "topic"
+TOPIC_NAME = "topic"
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -68,8 +68,8 @@ def check_name(name: str) -> None:
 
 def load_topic(files: Files, directory: Path) -> TopicInfo:
     """Return what the topic in this directory is; FileNotFoundError if there is none."""
-    return documents.load(files, directory / _NAME, "topic", TopicInfo)
+    return documents.load(files, directory / TOPIC_NAME, "topic", TopicInfo)
 
 
 def store_topic(files: Files, directory: Path, info: TopicInfo) -> None:
-    documents.store(files, directory / _NAME, "topic", info)
+    documents.store(files, directory / TOPIC_NAME, "topic", info)

@@ -10,7 +10,7 @@ from headwater.streams.cli.settings import client_settings
 from headwater.streams.cli.transfer import add as add_transfer
 
 if TYPE_CHECKING:
-    from headwater.state.log import BatchInfo, Log, Partition, Record
+    from headwater.state.log import BatchInfo, Log, Partition, Record, TopicRepair
     from headwater.streams.admin import Admin
     from headwater.streams.cli.options import Commands
 
@@ -41,6 +41,19 @@ def add(commands: "Commands") -> None:
         "headwater log verify\nheadwater log verify orders payments --json",
     )
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="which (default: all)")
+    add_broker(parser)
+    add_json(parser)
+    parser = add_command(
+        own,
+        "repair",
+        _repair,
+        "show what is damaged in a topic and what making it whole gives up; with --yes, do it",
+        "headwater log repair orders\nheadwater log repair orders-0 --yes",
+        "Sound records stay, under their offsets. Nothing is changed without --yes; stop the applications that use the "
+        "topic\nfirst. If there is a copy of the damaged files, put that back instead.",
+    )
+    parser.add_argument("topic", metavar="TOPIC[-PARTITION]")
+    parser.add_argument("-y", "--yes", action="store_true", help="do it")
     add_broker(parser)
     add_json(parser)
     parser = add_command(
@@ -134,6 +147,43 @@ def _verify(args: argparse.Namespace) -> int:
             print(fault)
         print(f"partitions read: {len(places)}; faults: {len(faults) or 'none'}")
     return 1 if faults else 0
+
+
+def _repair(args: argparse.Namespace) -> int:
+    log = _open(args)
+    topic, _, number = args.topic.rpartition("-")
+    if (log.directory / "topics" / args.topic).is_dir() or not topic or not number.isdigit():
+        topic, numbers = args.topic, None
+    else:
+        numbers = [int(number)]
+    found = log.repair_topic(topic, numbers, execute=args.yes)
+    if args.json:
+        print_json({**_repair_fields(found), "done": args.yes and not found.sound})
+        return 0
+    for mend in found.mends:
+        print(f"{topic}: {mend}")
+    for one in found.partitions:
+        name = f"{topic}-{one.number}"
+        for mend in one.mends:
+            print(f"{name}: {mend}")
+        for loss in one.losses:
+            lost = f"offsets {loss.first} to {loss.end - 1}" if loss.end > loss.first else "no offset that is known"
+            print(f"{name}: {lost} lost: {loss.size:,} bytes at byte {loss.position:,} of {loss.file}")
+        if one.losses or one.mends:
+            print(f"{name}: {one.lost_offsets:,} offsets lost in all; the next record gets {one.end}")
+    if found.sound:
+        print(f"{topic}: nothing to repair")
+    else:
+        done = "done; damaged files are kept beside, as .damaged" if args.yes else "nothing was changed: --yes does it"
+        print(f"({done})")
+    return 0
+
+
+def _repair_fields(found: "TopicRepair") -> dict[str, object]:
+    import msgspec
+
+    fields: dict[str, object] = msgspec.to_builtins(found)
+    return fields
 
 
 def _maintain(args: argparse.Namespace) -> int:

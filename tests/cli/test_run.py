@@ -157,7 +157,7 @@ def test_state_of_another_layout(folder: Path, headwater: Command) -> None:
     backend.close()
     found = headwater("run", path)
     assert (found.code, found.err.count("\n")) == (1, 1)
-    assert "has layout version 0, not 1. Start with the version and the topology that wrote it, or delete" in found.err
+    assert "has layout version 0, not 1. Start with the version and the topology that wrote it, or reset" in found.err
 
 
 def test_a_directory_that_cannot_be_written_to(folder: Path, headwater: Command) -> None:

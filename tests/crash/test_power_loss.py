@@ -10,13 +10,16 @@ import time
 from pathlib import Path
 from random import Random
 
+import pytest
+
+from headwater.errors import StateError
 from headwater.state.log import Files
 from headwater.state.rocks import RocksBackend
 from headwater.streams.log_connection import OUTBOX, LogConnection
 from headwater.streams.plan import plan
 from headwater.streams.task import Task
 from tests.crash.shop import PARTITIONS, Input, config, counted, differences, open_log, topology
-from tests.crash.workers import Dying, NoInputSync, NoOutputSync, finish, fleet, tasks_directory, undisturbed
+from tests.crash.workers import Dying, NoInputSync, NoOutputSync, Unchecked, finish, fleet, tasks_directory, undisturbed
 from tests.state.log.layers import Lossy
 
 LOSSES = 6
@@ -102,11 +105,14 @@ def test_without_the_sync_of_inputs_offsets_point_past_the_end(tmp_path: Path) -
 
 
 def test_without_the_sync_of_outputs_records_are_lost(tmp_path: Path) -> None:
-    """A control: the comparison is able to fail."""
+    """A control: the comparison is able to fail, and so is the check that refuses to go on without them."""
     given = Input.of(3_000, moving_users=False)
     folder = tmp_path / "lost"
     files = lose_power_once(given, folder, NoOutputSync)
     with open_log(folder, files) as log:
         given.produce(log)
-    found = differences(undisturbed(given, tmp_path / "whole"), finish(folder, files))
+    with pytest.raises(StateError, match="has lost results of task"):
+        finish(folder, files)
+    got = finish(folder, files, connect=Unchecked)
+    found = differences(undisturbed(given, tmp_path / "whole"), got)
     assert any(counted(line, "lost") for line in found), found

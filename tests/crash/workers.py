@@ -24,6 +24,7 @@ from headwater.streams.app import App
 from headwater.streams.connection import TaskCommit
 from headwater.streams.log_connection import LogConnection, member_name
 from headwater.streams.run import state_directory, stopping_on_signals
+from headwater.streams.task import TaskSpec
 from headwater.streams.worker import READ, Clock, Worker
 from tests.crash.shop import Input, Outcome, config, open_log, outcome, topology
 
@@ -43,7 +44,14 @@ class NoReplay(LogConnection):
             del self._append
 
 
-class NoSequence(LogConnection):
+class Unchecked(LogConnection):
+    """A broken protocol: nobody looks whether a task's rows, its offsets and the log's sequences fit together."""
+
+    def check(self, spec: TaskSpec, path: Path, stores: Sequence[str]) -> None:
+        pass
+
+
+class NoSequence(Unchecked):
     """A broken protocol: the log cannot know what it already has."""
 
     def _append(self, task_id: str, place: tuple[str, int], sequence: int, records: list[Any]) -> None:
