@@ -313,8 +313,8 @@ class _Comparison:
             was, wanted = before.topics[topic].partitions, now.topics[name].partitions
             if was and wanted and was != wanted:
                 self.faults.append(
-                    f"repartition topic {name!r} has {was} partitions, but the topology needs {wanted}: the number of "
-                    f"source partitions has changed; give it {was} (repartition(partitions={was})), or {_RESET}"
+                    f"repartition topic {name!r} has {was} partitions, but the topology needs {wanted}, and keys would "
+                    f"go to others: read topics with as many partitions as before, or {_RESET}"
                 )
         parts = self._matched_parts(stores, topics)
         if self.faults:

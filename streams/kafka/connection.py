@@ -48,14 +48,14 @@ from headwater.streams.changes import (
 )
 from headwater.streams.connection import OUTPUT_TIME, GiveUp, Passing, Place, Standby, TaskCommit, merged
 from headwater.streams.context import Output
-from headwater.streams.identity import Identity, adopted
+from headwater.streams.identity import Fit, Identity, adopted
 from headwater.streams.kafka.changelog import Changelog, changelogs
 from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, windowed_changelog
 from headwater.streams.kafka.copies import CHECKPOINT, Copies, MemoryLog, StateLog, checkpoint
 from headwater.streams.kafka.dealing import places_of_tasks
 from headwater.streams.kafka.offset_notes import NO_TIME, decode, encode
 from headwater.streams.kafka.reader import Reader
-from headwater.streams.kafka.record import KafkaRecord
+from headwater.streams.kafka.record import KafkaRecord, identity_topic
 from headwater.streams.kafka.recovery import expired, observed
 from headwater.streams.kafka.roster import TOPIC_SETTINGS, Announcement, Roster, standbys_of, workers_topic
 from headwater.streams.kafka.seat import Seat
@@ -101,6 +101,11 @@ class KafkaConnection:
         # What workers of earlier versions announce.
         self._described = hashlib.sha256(topology.describe().encode()).hexdigest()
         self._hash = ""
+        # What the application is, and whether that was recorded again against another one.
+        self._identity: Identity | None = None
+        self._before: Identity | None = None
+        self._fit: Fit | None = None
+        self._insisted = False
         self._writer = Writer(settings, f"{config.app_id}-{slot.id}" if config.exactly_once else None)
         longest = self._writer.timeout_ms
         if longest is not None and config.commit_interval_ms >= longest:
@@ -111,6 +116,7 @@ class KafkaConnection:
                 ]
             )
         self._cluster = Cluster(settings)
+        self._record = KafkaRecord(settings, config.app_id, self._cluster)
         self._reader = Reader(settings, config.app_id)
         self._copies = Copies(settings, config.app_id, slot.directory / "tasks")
         self._seat: Seat | None = None
@@ -155,7 +161,7 @@ class KafkaConnection:
             )
 
     def identify(self, now: Identity) -> Identity:
-        record = KafkaRecord(self._settings, self._app_id, self._cluster)
+        record, self._identity = self._record, now
         others = workers_topic(self._app_id) in self._cluster.topics(anew=True)
         try:
             before, fit = record.compared(now, self._config.renamed)
@@ -166,15 +172,25 @@ class KafkaConnection:
             raise
         if others:
             self.roster = self._enrol()
-        if before is not None:
-            self._keep_longer(before, fit.identity)
-        if fit.identity != before:
-            fit = record.keep(now, self._config.renamed, self._config.replication_factor)
-            if before is not None:
-                announce(fit)
+        self._before, self._fit = before, fit
         self._hash = fit.identity.fingerprint
         self._topology = adopted(self._topology, fit.identity)
         return fit.identity
+
+    def _record_identity(self) -> None:
+        """Record what the application is now, if that has changed."""
+        before, fit, now = self._before, self._fit, self._identity
+        assert fit is not None
+        assert now is not None
+        if before is not None:
+            self._keep_longer(before, fit.identity)
+        if fit.identity == before:
+            return
+        kept = self._record.keep(now, self._config.renamed)
+        if kept.identity != fit.identity:
+            raise Passing(f"another worker of {self._app_id!r} has just changed what it is")
+        if before is not None:
+            announce(fit)
 
     def _keep_longer(self, before: Identity, now: Identity) -> None:
         """Have changelogs keep what their stores are to keep longer than before."""
@@ -205,6 +221,7 @@ class KafkaConnection:
             for task_id, spec in self._specs.items()
         }
         self._make_topics()
+        self._record_identity()
         self._writer.bound_batches(self._ask_largest(self._written()))
         if self.roster is None:
             self.roster = self._enrol()
@@ -220,7 +237,8 @@ class KafkaConnection:
     def _make_topics(self) -> None:
         sizes = defaultdict[str, int](int)
         settings: dict[str, Mapping[str, str]] = {workers_topic(self._app_id): TOPIC_SETTINGS}
-        sizes[workers_topic(self._app_id)] = 1
+        settings[identity_topic(self._app_id)] = CHANGELOG
+        sizes[workers_topic(self._app_id)] = sizes[identity_topic(self._app_id)] = 1
         for task_id, logs in self._logs.items():
             for (topic, partition), changelog in logs.items():
                 sizes[topic] = max(sizes[topic], partition + 1)
@@ -578,10 +596,15 @@ class KafkaConnection:
         assert self.roster is not None
         self.roster.poll()
         # Two that start at once hear of each other only now; all agree on which is to go.
-        for other in self.roster.live().values():
+        others = list(self.roster.live().values())
+        for other in others:
             misfit = self._misfit(other)
             if misfit is not None and other.topology <= self._hash:
                 raise misfit
+        if any(other.topology != self._hash for other in others) and not self._insisted and self._identity is not None:
+            # The one that goes may have written the record last.
+            self._record.keep(self._identity, self._config.renamed)
+            self._insisted = True
         standbys = self.standbys
         said = Announcement(
             worker=self._slot.id,

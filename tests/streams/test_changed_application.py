@@ -1,4 +1,4 @@
-"""An application that has changed, on the embedded log: what is said, and that nothing is lost, doubled or overwritten."""
+"""A changed application on the embedded log: what is said, and that nothing is lost, doubled or overwritten."""
 
 from __future__ import annotations
 

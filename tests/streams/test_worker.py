@@ -28,9 +28,15 @@ def test_a_topic_made_anew_is_read_from_its_beginning(tmp_path: Path, caplog: py
     assert "made anew" in caplog.text
 
 
+def copying() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    return builder.build()
+
+
 def test_new_partitions_of_an_input_are_read_at_once(tmp_path: Path) -> None:
     place = Place(tmp_path, partitions=2)
-    with place.app() as app:
+    with place.app(copying()) as app:
         app.wait_idle()
         Admin(place.broker).alter_topic("in", partitions=4)
         with Producer(place.broker) as producer:
@@ -61,7 +67,7 @@ def test_brokers_that_are_away_just_then_are_waited_for(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Worker, "_check_topics", notice)
     monkeypatch.setattr(Worker, "commit", commit_later)
-    with place.app() as app:
+    with place.app(copying()) as app:
         app.wait_idle()
         Admin(place.broker).alter_topic("in", partitions=4)
         until(lambda: away)
@@ -98,7 +104,7 @@ def test_new_partitions_under_a_repartition_stop_the_application_by_name(tmp_pat
     app = place.app(builder.build()).start()
     app.wait_idle()
     Admin(place.broker).alter_topic("in", partitions=4)
-    with pytest.raises(StreamsError, match=r"app-by-value-repartition.* has 2 partitions"):
+    with pytest.raises(StreamsError, match=r"'by-value-repartition' has 2 partitions, but the topology needs 4"):
         app.join()
 
 
@@ -155,15 +161,16 @@ def test_topics_that_a_function_names_are_made(tmp_path: Path) -> None:
         assert len(place.out("to-a")) == len(place.out("to-b")) == 1
 
 
-def test_a_changed_topology_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_stores_that_come_and_go_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = Place(tmp_path)
     with place.app():
         pass
     builder = StreamsBuilder()
-    builder.stream("in").group_by_key().count(store="counts").to_stream().to("elsewhere")
+    builder.stream("in").group_by_key().reduce(lambda old, new: new, store="latest").to_stream().to("elsewhere")
     with caplog.at_level(logging.WARNING, logger="headwater"), place.app(builder.build()):
         pass
-    assert "the topology has changed" in caplog.text
+    assert "new stores, which start empty: latest" in caplog.text
+    assert "stores that are gone: counts; their rows are kept aside until `headwater reset --unused`" in caplog.text
 
 
 def test_an_app_is_started_once_and_makes_no_log(tmp_path: Path) -> None:
