@@ -14,12 +14,14 @@ from pyspark.sql import SparkSession
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError
-from headwater.streams.spark.chain import needs_clock
-from headwater.streams.spark.stages import Stages
+from headwater.streams.spark.stages import Stages, needs_clock
+from headwater.streams.spark.state import Cells
 
-__all__ = ["FILE", "Recorded", "take_up"]
+__all__ = ["FILE", "Recorded", "check_state", "take_up"]
 
 FILE = "headwater.json"
+# The cell of a shard that says which query has made its state, where there is no file for that.
+CELL = b"i"
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -84,6 +86,38 @@ class Recorded(msgspec.Struct, frozen=True):
         if self.stages != now.stages and not found:
             found.append(f"its stages were {self.stages} and are now {now.stages}")
         return found
+
+
+def check_state(cells: Cells, now: bytes) -> None:
+    """Refuse the state of a shard that another query than this has made; note in new state which one makes it.
+
+    For queries over DataFrames, whose checkpoint is the user's and not known before they run. State that earlier
+    versions have made does not say whose it is, and is taken for this one's.
+    """
+    data = cells.get(CELL)
+    if data == now:
+        return
+    if data is not None:
+        noted, query = (msgspec.json.decode(each, type=Recorded) for each in (data, now))
+        faults = noted.differences(query)
+        if noted.partitions != query.partitions:
+            faults.append(
+                f"spark.sql.shuffle.partitions was {noted.partitions} and is {query.partitions}, which decides where "
+                f"state is looked for: set it to {noted.partitions} before to_dataframes() is called"
+            )
+        if faults:
+            told = "; ".join(fault.replace("\n", " ") for fault in faults)
+            raise StreamsError(
+                f"to_dataframes(): the checkpoint of this query has state of another: {told}. Give what it was begun "
+                f"with ({_given(noted)}), or start the query with a new checkpoint, from the beginning of its input"
+            )
+    cells.put(CELL, now)
+
+
+def _given(noted: Recorded) -> str:
+    """The arguments of to_dataframes() with which a query was begun."""
+    widths = sorted({*noted.topics.values()})
+    return ", ".join(f"partitions={width}" for width in widths)
 
 
 def take_up(spark: SparkSession, checkpoint: str, now: Recorded) -> Recorded:
