@@ -53,15 +53,15 @@ class Paced(Protocol):
 
 
 class Pace:
-    """The times up to which a worker's tasks may work; a task is known by its id."""
+    """The times up to which a worker's tasks may work; a task is known by its id. Unless it `waits`, as far as it likes."""
 
-    def __init__(self, topology: Topology, plan: Plan) -> None:
+    def __init__(self, topology: Topology, plan: Plan, *, waits: bool = True) -> None:
         groups = {_group(spec.task_id): spec.nodes for spec in plan.tasks}
         sends = {
             (sender, reader): topics
             for sender, written in ((group, _written(topology, nodes)) for group, nodes in groups.items())
             for reader, nodes in groups.items()
-            if (topics := _read_of(topology, nodes, written))
+            if waits and (topics := _read_of(topology, nodes, written))
         }
         reached = _reached(groups, sends)
         # What a group waits for: its senders, and how far beyond what they have reached it may go.

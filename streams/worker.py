@@ -153,7 +153,7 @@ class Worker:
         self._looked_at: int | None = None
         self._waiting = False  # a task should be here, but is not yet
         self._committed_at = clock.now()
-        self._pace = Pace(topology, self.plan)
+        self._pace = Pace(topology, self.plan, waits=config.compat is None)
         # Whether the worker is to stop: then a turn ends with the record it is at.
         self.stopping: Callable[[], bool] = lambda: False
         self.watch = Watch()
