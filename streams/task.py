@@ -357,6 +357,12 @@ class Task:
         """Whether an input that is far from its end has no records here: more are on their way."""
         return any(queue.head is None and queue.trailing for queue in self._inputs.queues.values())
 
+    @property
+    def awaiting(self) -> bool:
+        """Whether an input has no records here, and is not known to have no more."""
+        queues = self._inputs.queues.values()
+        return any(queue.head is None and not (queue.caught_up or queue.fresh) for queue in queues)
+
     def interrupt(self) -> None:
         """Have `process` return after the record that it is at; from another thread."""
         self._hurried = True
