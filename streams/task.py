@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from types import CodeType, FrameType
 from typing import Any
 
@@ -50,6 +51,7 @@ CHUNK = 2_000
 ANNOUNCED = 10_000
 
 _fail_on_invalid = OnInvalid.fail()
+_time = itemgetter(2)  # of a record as it was read
 
 
 @dataclass(frozen=True)
@@ -486,7 +488,7 @@ class Task:
         head, fifo = queue.head, queue.fifo
         assert head is not None
         count = min(limit, len(fifo))
-        if until < LONG_MAX:
+        if until < LONG_MAX and count and max(map(_time, islice(fifo, count))) > until:
             count = next((number for number, raw in enumerate(islice(fifo, count)) if raw[2] > until), count)
         if head.bad or not count:
             self._process_one()
