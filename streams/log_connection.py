@@ -5,7 +5,7 @@ A task's commit goes through its own database, step by step:
 1. the input read so far is made durable;
 2. one write: rows, operator memory, offsets, and the encoded outputs with their sequence numbers (the outbox);
 3. each outbox entry is appended to its partition, under (application/task, sequence); what several tasks of a commit
-   have for a partition is one batch, merged by time, under all their names and numbers;
+   have for a partition that the application reads is one batch, merged by time, under all their names and numbers;
 4. the outputs are made durable;
 5. the outbox is forgotten, with the next commit's write or when the task is given up.
 
@@ -120,6 +120,7 @@ class LogConnection:
         self._producers: dict[str, str] = {}
         self._inputs: Mapping[str, Sequence[Place]] = {}
         self._internal: set[str] = set()
+        self._read_here: set[str] = set()
         self._purged: dict[Place, int] = {}
         # Where results were sent to since the last commit, at least once.
         self._sent: set[Place] = set()
@@ -250,8 +251,9 @@ class LogConnection:
         return None
 
     def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
-        """Note what the tasks read: the topics are all else it takes."""
+        """Note what the tasks read, and what the application itself reads: the topics are all else it takes."""
         self._inputs = inputs
+        self._read_here = {topic for places in inputs.values() for topic, _ in places}
 
     def poll(self, give_up: GiveUp) -> bool:
         """Nothing: tasks are dealt out by `assigned`, and let go when another worker waits for them."""
@@ -488,7 +490,7 @@ class LogConnection:
     def _append_all(self, place: Place, parts: Sequence[tuple[str, int, list[Any]]]) -> None:
         """Append what several tasks send to a partition, merged by time: who reads it must not find one task's records
         behind another's that are later."""
-        if len(parts) > 1:
+        if len(parts) > 1 and place[0] in self._read_here:
             self._at("before-append")
             records = merged([records for _, _, records in parts], RECORD_TIME)
             producers = {self._producer(task_id): sequence for task_id, sequence, _ in parts}

@@ -25,7 +25,8 @@ __all__ = ["Pace", "Paced"]
 
 # How much of event time a commit may span in a circle, in milliseconds: half the shortest grace in it, but no less.
 LEAST_SPAN = 1_000
-# For how many milliseconds siblings wait for records that are on their way to one of them.
+# For how many milliseconds siblings that are behind wait for records that are on their way to one of them, or for one
+# that has not started yet.
 PATIENCE_MS = 10_000
 # The time of what is not known yet.
 UNKNOWN = -1
@@ -49,6 +50,12 @@ class Paced(Protocol):
     @property
     def fetching(self) -> bool:
         """Whether an input that is behind has no records here: more are on their way."""
+        ...
+
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether an input has no records here, and is not known to have no more."""
         ...
 
 
@@ -98,20 +105,36 @@ class Pace:
             default=LONG_MAX,
         )
 
-    def rounds(self, tasks: Mapping[str, tuple[Paced, int]], now: int, *, begin: bool = True) -> dict[str, int]:
+    def rounds(
+        self,
+        tasks: Mapping[str, tuple[Paced, int]],
+        now: int,
+        *,
+        missing: Collection[str] = (),
+        begin: bool = True,
+    ) -> dict[str, int]:
         """Up to which time each of these tasks may work now; tasks are given with how many records they take at once.
 
         What is not in it works as it likes. A round that is not over goes on; without `begin` no other is begun.
+        `missing` are tasks that will be here soon.
         """
         limits: dict[str, int] = {}
         for name, members in self._sets(tasks).items():
             ceilings = {task_id: self._limit(_group(task_id)) for task_id in members}
-            if len(members) == 1:
+            awaited = bool(missing) and self._misses(name, members, missing)
+            if len(members) == 1 and not awaited:
                 # Nobody here to go together with.
                 limits |= ceilings
                 continue
             if name not in self._until and begin:
-                if self._must_wait(name, [tasks[task_id][0] for task_id in members], now):
+                fetching = any(tasks[task_id][0].fetching for task_id in members)
+                if fetching or (awaited and any(_is_behind(*tasks[task_id]) for task_id in members)):
+                    since = self._waiting_since.setdefault(name, now)
+                    wait = 0 <= now - since < PATIENCE_MS
+                else:
+                    self._waiting_since.pop(name, None)
+                    wait = False
+                if wait:
                     limits |= dict.fromkeys(members, UNKNOWN - 1)
                     continue
                 firsts = [
@@ -134,12 +157,10 @@ class Pace:
                 found.setdefault(name, []).append(task_id)
         return found
 
-    def _must_wait(self, name: str, members: Iterable[Paced], now: int) -> bool:
-        """Whether records of one of them are on their way that may be older than what the others have."""
-        if not any(member.fetching for member in members):
-            self._waiting_since.pop(name, None)
-            return False
-        return 0 <= now - self._waiting_since.setdefault(name, now) < PATIENCE_MS
+    def _misses(self, name: str, members: Iterable[str], missing: Iterable[str]) -> bool:
+        """Whether one of the missing belongs to a set of siblings, or sends to it."""
+        senders = {sender for task_id in members for sender in self._senders[_group(task_id)]}
+        return any(self.together(task_id) == name or _group(task_id) in senders for task_id in missing)
 
     def worked(self, tasks: Mapping[str, Paced], came_to: Mapping[str, int], now: int) -> None:
         """Tasks have worked: end the rounds that are over. `came_to` has the highest time of those that took records.
@@ -199,13 +220,18 @@ class Pace:
         self._reached = reached
 
     def _reach(self, group: str, task: Paced, now: int) -> int:
-        if task.fetching:
+        if task.fetching or task.awaiting:
             return self._reached.get(group, UNKNOWN)
         if task.next_time(now) is None:
             # It has caught up, or waits for an input that stays empty: that may be for ever.
             return LONG_MAX
         first = task.first_time()
         return LONG_MAX if first is None else first
+
+
+def _is_behind(task: Paced, count: int) -> bool:
+    """Whether a task has more to do than it does at once."""
+    return task.fetching or task.time_after(count) < LONG_MAX
 
 
 def _group(task_id: str) -> str:

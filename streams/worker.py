@@ -151,7 +151,7 @@ class Worker:
         connection.prepare(self.plan, {spec.task_id: list(self._inputs_of(spec)) for spec in self.plan.tasks})
         self._global_positions: dict[Place, int] = {}
         self._looked_at: int | None = None
-        self._waiting = False  # a task should be here, but is not yet
+        self._missing: list[str] = []  # tasks that should be here, but are not yet
         self._committed_at = clock.now()
         self._pace = Pace(topology, self.plan, waits=config.compat is None)
         # Whether the worker is to stop: then a turn ends with the record it is at.
@@ -237,7 +237,7 @@ class Worker:
         if leaving:
             self.give_up(leaving, True)
         started = [task_id for task_id in wanted if task_id not in self.tasks and self._start(task_id)]
-        self._waiting = any(task_id not in self.tasks for task_id in wanted)
+        self._missing = [task_id for task_id in wanted if task_id not in self.tasks]
         return bool(leaving or started)
 
     def give_up(self, task_ids: Collection[str], commit: bool) -> None:
@@ -366,7 +366,7 @@ class Worker:
             self._looked_at = now
             self._check_topics()
             self.lost.warn([running.lost for running in self.tasks.values()], now)
-        if look or busy or self._waiting:
+        if look or busy or self._missing:
             busy = self.rebalance() or busy
         if self.paused:
             return busy
@@ -399,7 +399,7 @@ class Worker:
         for running in self.tasks.values():
             busy = self._read(running) or busy
         tasks = {task_id: (running.task, running.slice) for task_id, running in self.tasks.items()}
-        limits = self._pace.rounds(tasks, now, begin=begin)
+        limits = self._pace.rounds(tasks, now, missing=self._missing, begin=begin)
         came_to: dict[str, int] = {}
         self._growing = False
         for task_id in self._in_turn():

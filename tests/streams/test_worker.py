@@ -3,11 +3,12 @@
 import logging
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from headwater import Admin, Processor, Producer, StreamsBuilder, StreamsError, Topology
+from headwater import Admin, Processor, Producer, StreamsBuilder, StreamsError, TimeWindows, Topology
 from headwater.state.log import Log
 from headwater.streams.connection import Passing
 from headwater.streams.worker import TopicsChanged, Worker
@@ -184,3 +185,30 @@ def test_an_app_is_started_once_and_makes_no_log(tmp_path: Path) -> None:
         place.app(counting()).start()
     assert not (nowhere / "topics").exists()
     assert not (nowhere / "log").exists()
+
+
+def windowed() -> Topology:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in").group_by_key()
+    grouped.windowed_by(TimeWindows.of(timedelta(seconds=1))).count(store="counts", name="counting")
+    return builder.build()
+
+
+def test_late_records_are_warned_about_by_step_and_stay_counted_when_their_task_moves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place(tmp_path, partitions=2)
+    # One of them is in the other partition.
+    keys = ["a", "b", "c", "d"]
+    place.send(*keys, at=60_000)
+    place.send(*keys, at=1_000)
+    with caplog.at_level(logging.WARNING, logger="headwater"), place.app(windowed()) as app:
+        app.wait_idle()
+        assert app.metrics()["late-records-total"] == 4
+        with place.app(windowed()) as other:
+            until(lambda: len(app.metrics()["tasks"]) == len(other.metrics()["tasks"]) == 1)
+            assert app.metrics()["late-records-total"] == app.metrics()["dropped-records-total"] == 4
+            assert other.metrics()["late-records-total"] == 0
+    # Once, not for every one of them.
+    (said,) = [line for line in caplog.messages if "late for step" in line]
+    assert said.startswith("4 records were late for step 'counting' (store counts)")
