@@ -9,7 +9,7 @@ from headwater.dsl.topology import StoreSpec
 from headwater.state.backend import Backend
 from headwater.state.layout import HELD, escape, pack_time, unpack_time
 from headwater.state.retention import first_live_time, segment_length
-from headwater.streams.kafka.changelog import Rows
+from headwater.streams.kafka.changelog import CHECKPOINT, CHECKPOINT_TIME, Rows
 
 __all__ = ["expired", "observed"]
 
@@ -33,6 +33,9 @@ def observed(spec: StoreSpec, backend: Backend, memory: Any = None) -> Any:
     >>> observed(spec, backend), observed(spec, backend, (20,))
     ((9,), (20,))
     """
+    if spec.kind == "versioned":
+        (time,) = backend.get_many(CHECKPOINT, [CHECKPOINT_TIME + spec.name.encode()])
+        return memory if time is None else (max(int(time), *(memory or (-1,))),)
     if spec.kind not in ("window", "session"):
         return memory
     newest = next((unpack_time(key, 0) for key, _ in backend.scan(f"{spec.name}|time", b"", None, reverse=True)), -1)
