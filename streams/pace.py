@@ -60,7 +60,8 @@ class Paced(Protocol):
 
 
 class Pace:
-    """The times up to which a worker's tasks may work; a task is known by its id. Unless it `waits`, as far as it likes."""
+    """The times up to which a worker's tasks may work; a task is known by its id. Without `waits` they
+    work as far as they like."""
 
     def __init__(self, topology: Topology, plan: Plan, *, waits: bool = True) -> None:
         groups = {_group(spec.task_id): spec.nodes for spec in plan.tasks}
