@@ -191,6 +191,8 @@ class Task:
         self._prefetches = {source.name: self._read_by_source_key(source) for source in self._sources}
         self._has_processors = bool(shared.processors)
         self._attributes: dict[str, Attributes] = {}
+        # Processors that are not there any more, or have another name, and had attributes.
+        self.forgotten: list[str] = []
         # Processors may look at stores and times in init(); what they then set and schedule themselves comes after it.
         self._remember(remembered)
         self._start()
@@ -226,6 +228,8 @@ class Task:
                 self._queue(topic, partition).position = offset
 
     def _remember_processors(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
+        kept = {name.partition(" ")[2]: memory for name, memory in remembered.items() if name.startswith("processor ")}
+        self.forgotten = [name for name, memory in kept.items() if memory and name not in self._attributes]
         punctuations = self._shared.punctuations
         punctuators = remembered.get("punctuators")
         schedules = punctuations.remember(punctuators) if punctuators else {}

@@ -278,6 +278,13 @@ class Worker:
             raise
         self.tasks[task_id] = running
         self._pace.began(task_id)
+        if task.forgotten:
+            log.warning(
+                "task %s: the attributes of %s are not used: no processor has that name now. Give processors names of "
+                "their own (name=), which do not shift",
+                task_id,
+                ", ".join(task.forgotten),
+            )
         log.info("task %s started", task_id)
         return True
 

@@ -6,6 +6,7 @@ as streams/identity.py says. Repartition topics are no part of it: nothing stays
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
@@ -118,6 +119,15 @@ class Recorded(msgspec.Struct, frozen=True):
         was, wanted = _read(self.known()), _read(now.known())
         if was != wanted:
             found.append(f"it read {', '.join(sorted(was))} and now reads {', '.join(sorted(wanted))}")
+        else:
+            # Global tables' too; topics of a pattern may come and go.
+            patterns = [re.compile(topic) for topic in was]
+            others = [
+                topic
+                for topic in sorted(self.topics.keys() ^ now.topics.keys())
+                if not any(pattern.fullmatch(topic) for pattern in patterns)
+            ]
+            found += [f"the topic {topic!r} was {'' if topic in self.topics else 'not '}read" for topic in others]
         for topic, count in self.topics.items():
             if topic in now.topics and now.topics[topic] != count:
                 found.append(
