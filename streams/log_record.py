@@ -54,7 +54,7 @@ class LogRecord:
                 number, partition = int(found[1]), int(found[2])
                 tasks[number] = max(tasks.get(number, 0), partition + 1)
         try:
-            described = (self._directory / _DESCRIPTION).read_text()
+            described = (self._directory / _DESCRIPTION).read_text(errors="replace")
         except FileNotFoundError:
             if self.path.exists():
                 # Another worker has written it just now, and has made its tasks.
