@@ -67,9 +67,9 @@ def build_chain(
         plan = replace(shard_plan(stages, stage, routes, unnumbered, at_once), set_back=set_back, run=run)
         keys = slots(stage.shards, partitions)
         shard = F.when(F.col("to") == stage.number, F.col("shard")).otherwise(F.col("by_shard") % stage.shards)
-        slot = F.element_at(F.array(*map(F.lit, keys)), F.greatest(shard, F.lit(0)) + 1)
-        if stage.number == first:
-            slot = F.when(shard == REGISTER, F.lit(REGISTER)).otherwise(slot)
+        # In front of them the register, whose place is the same whatever the shards are.
+        places = [REGISTER, *keys] if stage.number == first else keys
+        slot = F.element_at(F.array(*map(F.lit, places)), shard + 1 + len(places) - len(keys))
         rows = (
             rows.withColumn("slot", slot)
             .groupBy("slot")
