@@ -130,13 +130,15 @@ class Pace:
                 limits[members[0]] = ceiling
                 continue
             if begin and name not in self._until and not self._must_wait(name, members, tasks, awaited, now):
-                times = {task_id: tasks[task_id][0].next_time(now) for task_id in members}
-                first = min((time for time in times.values() if time is not None), default=LONG_MAX)
-                if first <= ceiling:
-                    # One that waits for an input of its own holds nobody up.
-                    far = min(tasks[task_id][0].time_after(tasks[task_id][1])
-                              for task_id, time in times.items() if time is not None)  # fmt: skip
-                    self._until[name] = max(far, first)
+                # One that waits for an input of its own holds nobody up.
+                ready = [
+                    (first, task.time_after(count))
+                    for task, count in (tasks[task_id] for task_id in members)
+                    if (first := task.next_time(now)) is not None
+                ]
+                lowest = min((first for first, _ in ready), default=LONG_MAX)
+                if ready and lowest <= ceiling:
+                    self._until[name] = max(lowest, min(far for _, far in ready))
             limits |= dict.fromkeys(members, min(self._until.get(name, NOTHING), ceiling))
         return limits
 

@@ -87,6 +87,8 @@ def test_a_task_waits_for_what_its_senders_have_reached_and_committed() -> None:
 def test_who_has_nothing_to_do_holds_nobody_up() -> None:
     tasks = {"0_0": Fake(None), "0_1": Fake(300)}
     assert started(tasks).rounds(given(tasks), 0) == {"0_0": LONG_MAX, "0_1": LONG_MAX}
+    nobody = {"0_0": Fake(None), "0_1": Fake(None)}
+    assert set(started(nobody).rounds(given(nobody), 0).values()) == {-2}
 
 
 def test_records_on_their_way_and_tasks_that_start_later_are_waited_for_but_not_for_ever() -> None:
