@@ -30,6 +30,8 @@ LEAST_SPAN = 1_000
 PATIENCE_MS = 10_000
 # The time of what is not known yet.
 UNKNOWN = -1
+# The time up to which a task may work that may not work at all: even a record that cannot be read has a higher one.
+NOTHING = -2
 
 
 class Paced(Protocol):
@@ -121,34 +123,35 @@ class Pace:
         """
         limits: dict[str, int] = {}
         for name, members in self._sets(tasks).items():
-            ceilings = {task_id: self._limit(_group(task_id)) for task_id in members}
+            # What one of them has to wait for the others must not overtake.
+            ceiling = min(self._limit(_group(task_id)) for task_id in members)
             awaited = bool(missing) and self._misses(name, members, missing)
             if len(members) == 1 and not awaited:
                 # Nobody here to go together with.
-                limits |= ceilings
+                limits[members[0]] = ceiling
                 continue
-            if name not in self._until and begin:
-                fetching = any(tasks[task_id][0].fetching for task_id in members)
-                if fetching or (awaited and any(_is_behind(*tasks[task_id]) for task_id in members)):
-                    since = self._waiting_since.setdefault(name, now)
-                    wait = 0 <= now - since < PATIENCE_MS
-                else:
-                    self._waiting_since.pop(name, None)
-                    wait = False
-                if wait:
-                    limits |= dict.fromkeys(members, UNKNOWN - 1)
-                    continue
-                firsts = [
-                    first
-                    for task_id in members
-                    if (first := tasks[task_id][0].next_time(now)) is not None and first <= ceilings[task_id]
+            if begin and name not in self._until and not self._must_wait(name, members, tasks, awaited, now):
+                # One that waits for an input of its own holds nobody up.
+                ready = [
+                    (first, task.time_after(count))
+                    for task, count in (tasks[task_id] for task_id in members)
+                    if (first := task.next_time(now)) is not None
                 ]
-                if firsts:
-                    far = min(tasks[task_id][0].time_after(tasks[task_id][1]) for task_id in members)
-                    self._until[name] = max(far, *firsts)
-            until = self._until.get(name, UNKNOWN - 1)
-            limits |= {task_id: min(until, ceiling) for task_id, ceiling in ceilings.items()}
+                lowest = min((first for first, _ in ready), default=LONG_MAX)
+                if ready and lowest <= ceiling:
+                    self._until[name] = max(lowest, min(far for _, far in ready))
+            limits |= dict.fromkeys(members, min(self._until.get(name, NOTHING), ceiling))
         return limits
+
+    def _must_wait(
+        self, name: str, members: Iterable[str], tasks: Mapping[str, tuple[Paced, int]], awaited: bool, now: int
+    ) -> bool:
+        """Whether what is on its way to one of them, or one that is not here yet, may be older than what they have."""
+        fetching = any(tasks[task_id][0].fetching for task_id in members)
+        if not fetching and not (awaited and any(_is_behind(*tasks[task_id]) for task_id in members)):
+            self._waiting_since.pop(name, None)
+            return False
+        return self._is_patient(name, now)
 
     def _sets(self, tasks: Collection[str]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -177,18 +180,20 @@ class Pace:
             came = max((came_to[task_id] for task_id in members if task_id in came_to), default=UNKNOWN)
             came = self._came[name] = max(self._came.get(name, UNKNOWN), came)
             until = self._until[name] = min(self._until[name], came)
-            if not any(self._has_more(task_id, tasks[task_id], until, now) for task_id in members):
+            until = min(until, *(self._limit(_group(task_id)) for task_id in members))
+            firsts = [tasks[task_id].next_time(now) for task_id in members]
+            if any(first is not None and first <= until for first in firsts):
+                continue
+            if not (any(tasks[task_id].fetching for task_id in members) and self._is_patient(name, now)):
                 self._forget(name)
 
     def _forget(self, name: str) -> None:
         del self._until[name]
         self._came.pop(name, None)
 
-    def _has_more(self, task_id: str, task: Paced, until: int, now: int) -> bool:
-        if task.fetching:
-            return True
-        first = task.next_time(now)
-        return first is not None and first <= min(until, self._limit(_group(task_id)))
+    def _is_patient(self, name: str, now: int) -> bool:
+        """Whether a set of siblings has not yet waited for too long."""
+        return 0 <= now - self._waiting_since.setdefault(name, now) < PATIENCE_MS
 
     @property
     def open(self) -> bool:
@@ -200,7 +205,7 @@ class Pace:
         return name in self._until
 
     def held_up(self, tasks: Mapping[str, Paced], now: int) -> bool:
-        """Whether a task could work but for what its senders have not committed yet."""
+        """Whether a task could work, but for what its senders have not committed yet."""
         return any(
             (first := task.next_time(now)) is not None and first > self._limit(_group(task_id))
             for task_id, task in tasks.items()

@@ -354,7 +354,9 @@ class Worker:
             if records:
                 task.feed(topic, partition, records)
                 self._global_positions[topic, partition] = records[-1][4] + 1
-                done += task.process(len(records), self.clock.now())
+                while task.queued:
+                    with self.watch.on(task):
+                        done += task.process(task.queued, self.clock.now())
         if done:
             self._global_backend.write(task.commit().batch())
         return done
