@@ -64,7 +64,7 @@ def by_worker(
     return outcome
 
 
-@pytest.mark.parametrize("run", runs("joins", "tables", "merged", "shop"), ids=str)
+@pytest.mark.parametrize("run", runs("tables", "merged", "shop"), ids=str)
 def test_one_worker_drops_nothing_in_a_backfill(kafka: Broker, run: Run, tmp_path: Path) -> None:
     prefix = f"partitions-{run}-"
     check_equal(run, by_worker(kafka, run.build(prefix), run.inputs, run.names, prefix, tmp_path))
