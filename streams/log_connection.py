@@ -50,7 +50,7 @@ from headwater.dsl.records import Headers
 from headwater.dsl.topology import Sink
 from headwater.errors import StateError, StreamsError, TopologyError
 from headwater.state.backend import Backend
-from headwater.state.log import Group, Log, Membership, OutOfRange, Partition
+from headwater.state.log import CorruptLog, Group, Log, Membership, OutOfRange, Partition
 from headwater.state.rocks import RocksBackend, is_made
 from headwater.streams.changes import TASK, committed_offsets
 from headwater.streams.connection import OUTPUT_TIME, GiveUp, Place, Standby, TaskCommit, merged
@@ -119,6 +119,8 @@ class LogConnection:
         self._output_ids: dict[str, dict[str, str]] = {}
         self._producers: dict[str, str] = {}
         self._inputs: Mapping[str, Sequence[Place]] = {}
+        # How far the tasks' inputs have been committed.
+        self._reached: dict[Place, int] = {}
         self._internal: set[str] = set()
         self._read_here: set[str] = set()
         self._purged: dict[Place, int] = {}
@@ -184,6 +186,12 @@ class LogConnection:
         return found
 
     def begin(self, task_id: str, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
+        at = self._begin(task_id, topic, partition, committed, reset)
+        if task_id in self._inputs:
+            self._reached[topic, partition] = at
+        return at
+
+    def _begin(self, task_id: str, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
         there = self._partition(topic, partition)
         known = self._ids.get(task_id, {}).get(topic)
         if committed is not None and known not in (None, self._id(topic)):
@@ -234,13 +242,23 @@ class LogConnection:
                 f"{topic}-{partition}@{offset} is no longer there (the log starts at {gone.start}): retention has "
                 "deleted records that were not processed; raise it, or reset the application's offsets"
             ) from gone
+        except CorruptLog:
+            # The sound records before it are processed and committed first.
+            if self._reached.get((topic, partition), offset) >= offset:
+                raise
+            return []
 
     def caught_up(self, topic: str, partition: int) -> bool:
         return True
 
     def behind(self, topic: str, partition: int, position: int) -> int:
-        # Up to damage, if there is any: the read that reaches it says so.
-        return self._partition(topic, partition).sound_end - position
+        there = self._partition(topic, partition)
+        try:
+            there.end  # noqa: B018  # asked for what it raises
+        except CorruptLog:
+            # At least one that cannot be read: the read that reaches it says so.
+            return there.sound_end + 1 - position
+        return there.sound_end - position
 
     def at_end(self, positions: Mapping[Place, int]) -> bool:
         return all(self.behind(*place, position) <= 0 for place, position in positions.items())
@@ -447,6 +465,7 @@ class LogConnection:
         # For people and tools: the offsets that count are in the tasks' databases.
         reached = {place: at for commit in commits for place, at in commit.changes.offsets.items()}
         self._group.commit(reached, sync=False)
+        self._reached |= reached
         for place, at in reached.items():
             if place[0] in self._internal and at - self._purged.get(place, 0) >= PURGE:
                 self._partition(*place).delete_before(at)
