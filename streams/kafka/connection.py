@@ -40,7 +40,14 @@ from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import TASK, memory_key, offset_rows, pickled, read_committed
 from headwater.streams.connection import GiveUp, Passing, Place, Standby, TaskCommit, Undone
 from headwater.streams.context import Output
-from headwater.streams.kafka.changelog import CHECKPOINT, CHECKPOINT_TIME, Changelog, Rows, changelogs, rewritten_versions
+from headwater.streams.kafka.changelog import (
+    CHECKPOINT,
+    CHECKPOINT_TIME,
+    Changelog,
+    Rows,
+    changelogs,
+    rewritten_versions,
+)
 from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, versioned_changelog
 from headwater.streams.kafka.copies import Copies, MemoryLog, StateLog, checkpoint
 from headwater.streams.kafka.dealing import places_of_tasks
