@@ -367,7 +367,7 @@ def rewritten_versions(spec: StoreSpec, backend: Backend) -> tuple[list[Record],
     The records, and the rows of the back end that go with them.
     """
     mark = CHECKPOINT_OLD + spec.rows.encode() + b"\0"
-    old = [key for key, _ in backend.scan(CHECKPOINT, mark, mark[:-1] + b"\1")]
+    old = [key for key, _ in backend.scan(CHECKPOINT, b"", None) if key.startswith(mark)]
     if not old:
         return [], {}
     by_key: dict[bytes, tuple[list[bytes | None], list[bytes | None]]] = {}

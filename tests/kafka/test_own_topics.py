@@ -93,7 +93,7 @@ def test_open_windows_of_long_ago_survive_a_worker_that_is_replaced(wakeful: Bro
     settings = {"exactly_once": False, "commit_interval": timedelta(milliseconds=100)}
     with place.app(counting(), state_dir=tmp_path / "one", **settings) as app:
         place.send(["ann"] * 3)
-        until(lambda: len(place.out().get('"sessions"', ())) == 3)
+        until(lambda: len(place.out().get("sessions", ())) == 3, PATIENCE)
         app.wait_idle()
     # What a topic of that kind has is deleted by now.
     producer = Producer({"bootstrap.servers": wakeful.bootstrap})
@@ -102,9 +102,9 @@ def test_open_windows_of_long_ago_survive_a_worker_that_is_replaced(wakeful: Bro
     until(lambda: start(wakeful, place.own("control")) == 1, PATIENCE)
     with place.app(counting(), state_dir=tmp_path / "two", **settings):
         place.send(["ann"])
-        until(lambda: len(place.out().get('"sessions"', ())) == 4)
-        until(lambda: len(place.out().get('"windows"', ())) == 4)
-    assert place.out() == {name: [b"1", b"2", b"3", b"4"] for name in ('"windows"', '"sessions"')}
+        until(lambda: len(place.out().get("sessions", ())) == 4, PATIENCE)
+        until(lambda: len(place.out().get("windows", ())) == 4, PATIENCE)
+    assert place.out() == {name: [b"1", b"2", b"3", b"4"] for name in ("windows", "sessions")}
 
 
 def test_records_of_internal_topics_go_when_they_are_processed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
