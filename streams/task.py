@@ -27,7 +27,16 @@ from headwater.errors import StreamsError
 from headwater.state.backend import Backend
 from headwater.streams import operators
 from headwater.streams.attributes import Attributes
-from headwater.streams.changes import NOTHING, TASK, Changes, memory_key, pickled, read_committed, store_memory
+from headwater.streams.changes import (
+    NOTHING,
+    TASK,
+    Changes,
+    memory_key,
+    pickled,
+    read_committed,
+    step_memory,
+    store_memory,
+)
 from headwater.streams.compile import Shared, compile_nodes
 from headwater.streams.context import Output, TaskContext
 from headwater.streams.faults import RecordFailed
@@ -346,7 +355,7 @@ class Task:
         closed = {
             store: int(memory.closed)
             for name, store in self.spec.closing()
-            if (memory := memories.get(f"node {name}")) is not None
+            if (memory := memories.get(step_memory(self.spec.topology, name, store))) is not None
         }
         return {store: time for store, time in closed.items() if time >= 0}
 
