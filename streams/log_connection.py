@@ -56,7 +56,7 @@ from headwater.streams.changes import TASK, committed_offsets
 from headwater.streams.connection import OUTPUT_TIME, GiveUp, Place, Standby, TaskCommit, merged
 from headwater.streams.context import Output
 from headwater.streams.identity import Identity
-from headwater.streams.log_record import LogRecord, is_another
+from headwater.streams.log_record import IDENTITY, LogRecord, is_another
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.task import TaskSpec
@@ -152,10 +152,14 @@ class LogConnection:
             self._member.leave()
             raise TopologyError([is_another(self._app_id)])
         try:
+            # Workers that start at once write the same, but not at the same time.
+            while not self._group.acquire(IDENTITY):
+                time.sleep(0.01)
             kept = self._record.keep(now, self._renamed)
         except BaseException:
-            self._member.leave()
+            self._group.close()
             raise
+        self._group.release(IDENTITY)
         self._maintenance.start()
         return kept
 

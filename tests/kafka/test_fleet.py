@@ -153,7 +153,7 @@ def test_partitions_added_under_an_application_with_state_stop_it_by_name(place:
     app.wait_idle()
     place.widen(place.source, 2)
     said = failed(app)
-    assert f"'{place.own('counts-changelog')}' has 1 partitions, but the topology needs 2" in said
+    assert f"topic '{place.source}' had 1 partitions and has 2, but state belongs to the partitions" in said
     assert "reset the application" in said
     place.await_counts(ALL)
 

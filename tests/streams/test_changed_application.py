@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -349,3 +350,16 @@ def test_attributes_of_a_processor_whose_name_has_shifted_are_told(
     with caplog.at_level("WARNING", logger="headwater"):
         shop.rows(topology(True))
     assert "the attributes of KSTREAM-PROCESSOR-0000000001 are not used" in caplog.text
+
+
+def test_workers_that_start_at_once_for_the_first_time_do_not_disturb_each_other(shop: Shop) -> None:
+    apps = [shop.app(counting()) for _ in range(6)]
+    threads = [threading.Thread(target=app.start) for app in apps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [app.state for app in apps] == ["running"] * 6
+    assert [app.restarts for app in apps] == [0] * 6
+    for app in apps:
+        app.stop()
