@@ -49,7 +49,7 @@ def test_without_the_checks_damages_give_wrong_results(
     made: list[Base], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: the comparison is able to fail, and what keeps it from failing are the checks."""
-    monkeypatch.setattr(LogConnection, "check", lambda self, spec, path, stores: None)
+    monkeypatch.setattr(LogConnection, "check", lambda self, spec, path: None)
     monkeypatch.setattr(Chain, "_behind", lambda self, manifest: None)
     monkeypatch.setattr(Chain, "_check_cut", lambda self, tail: None)
     wrong = 0

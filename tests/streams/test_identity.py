@@ -15,6 +15,7 @@ from headwater import (
     Int64,
     Json,
     KeyValue,
+    Processor,
     Serde,
     SessionWindows,
     Str,
@@ -141,7 +142,7 @@ def test_a_longer_retention_fits() -> None:
 def test_a_window_store_of_ones_own_is_compared_by_its_size() -> None:
     def topology(seconds: int) -> Topology:
         store = Window("w", size=timedelta(seconds=seconds), retention=timedelta(hours=1))
-        found = Topology().add_source("in", "in").add_processor("p", lambda: None, "in")
+        found = Topology().add_source("in", "in").add_processor("p", Processor, "in")
         return found.add_store(store, "p")
 
     assert "its windows were 1000 ms and are 2000 ms" in refused(built(topology(1)), built(topology(2)))
