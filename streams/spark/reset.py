@@ -85,7 +85,7 @@ def open_spark_stream_time(
     nodes = [node for node in topology.nodes.values() if isinstance(node, ProcessorNode)]
     if per_batch := [node.name for node in nodes if getattr(node.op, "emit", None) == "per-batch"]:
         raise StreamsError(
-            f"{', '.join(per_batch)} may run in Spark itself (emit=\"per-batch\"), whose watermark cannot be set back: "
+            f'{", ".join(per_batch)} may run in Spark itself (emit="per-batch"), whose watermark cannot be set back: '
             "reset the application (headwater reset --on spark), and refuse such records with Config(max_future=…)."
         )
     place = _place(config, broker, checkpoint)
