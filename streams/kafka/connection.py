@@ -633,6 +633,7 @@ class KafkaConnection:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
+        self._writer.listen()
         self._check_topics()
         assert self.roster is not None
         self.roster.poll()

@@ -233,6 +233,11 @@ class Writer:
         if fault is not None:
             raise fault
 
+    def listen(self) -> None:
+        """Take what the client has logged or delivered meanwhile: it gathers until somebody does."""
+        if self._producer is not None:
+            self._producer.poll(0)
+
     def send(self, records: Iterable[NewRecord]) -> None:
         """Write records outside of any commit; what becomes of them is told by the next `write`."""
         producer = self.open()
