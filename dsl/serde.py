@@ -285,16 +285,19 @@ class Json(Serde):
     type: Any = None
     _decode: Callable[[bytes], Any] = field(init=False, repr=False, compare=False)
     _scalars: tuple[Any, ...] = field(init=False, repr=False, compare=False)
+    _flat: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
             decode = _decode_json if self.type is None else msgspec.json.Decoder(self.type).decode
-            fault = None if self.type is None else _unreadable(msgspec.inspect.type_info(self.type), "", set())
+            info = None if self.type is None else msgspec.inspect.type_info(self.type)
+            fault = _unreadable(info, "", set())
         except Exception as error:
             raise TopologyError([f"Json(type={self.type!r}) cannot be read from JSON: {error}"]) from error
         if fault is not None:
             raise TopologyError([f"Json(type={self.type!r}) cannot be read from JSON: {fault}"])
         object.__setattr__(self, "_decode", decode)
+        object.__setattr__(self, "_flat", _is_flat(info))
         kept = _SCALARS if self.type is None else tuple(kind for kind in _SCALARS if kind is self.type)
         object.__setattr__(self, "_scalars", kept)
 
@@ -332,7 +335,7 @@ class Json(Serde):
         except Exception as error:
             reason, cause = str(error), error
         else:
-            if back == value:
+            if (self._flat and type(value) is self.type) or back == value:
                 return
             lost = _lost(value, back, "$")
             if lost is None:
@@ -395,14 +398,39 @@ def _unreadable(kind: Any, place: str, seen: set[int]) -> str | None:
             if not isinstance(key, _JSON_KEYS):
                 what = type(key).__name__.removesuffix("Type")
                 return f"a dict{at} whose keys are of the kind {what}: JSON's are text, numbers and dates"
+    return _first(_unreadable(part, where, seen) for where, part in _parts(kind, place))
+
+
+def _parts(kind: Any, place: str = "") -> list[tuple[str, Any]]:
+    """The types that a type is made of, and where they stand: in a field of a class, or where the type itself does."""
     name = getattr(getattr(kind, "cls", None), "__name__", "")
     parts = [(f"{name}.{part.name}", part.type) for part in getattr(kind, "fields", ())]
     for attribute in ("key_type", "value_type", "item_type"):
         parts += [(place, getattr(kind, attribute))] if hasattr(kind, attribute) else []
     for attribute in ("types", "item_types"):
         parts += [(place, part) for part in getattr(kind, attribute, ())]
-    faults = (_unreadable(part, where, seen) for where, part in parts)
-    return next((fault for fault in faults if fault is not None), None)
+    return parts
+
+
+_RECORDS = (msgspec.inspect.StructType, msgspec.inspect.DataclassType)
+_WITH_KEYS = (
+    *_RECORDS,
+    msgspec.inspect.DictType,
+    msgspec.inspect.TypedDictType,
+    msgspec.inspect.NamedTupleType,
+    msgspec.inspect.AnyType,
+    msgspec.inspect.CustomType,
+    msgspec.inspect.RawType,
+)
+
+
+def _is_flat(kind: Any) -> bool:
+    """Whether an instance of a record type that reads back can have lost nothing: none of its fields has keys."""
+    return isinstance(kind, _RECORDS) and all(_has_no_keys(part) for _, part in _parts(kind))
+
+
+def _has_no_keys(kind: Any) -> bool:
+    return not isinstance(kind, _WITH_KEYS) and all(_has_no_keys(part) for _, part in _parts(kind))
 
 
 def _holds_json(cls: Any) -> bool:

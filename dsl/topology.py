@@ -42,6 +42,7 @@ class StoreSpec:
     changelog: bool = True
     memory: bool = False
     kept: str = ""  # the name its rows are kept under, if it has been renamed
+    formerly: tuple[str, ...] = ()  # names that an earlier version kept its steps' memory under
 
     @property
     def rows(self) -> str:

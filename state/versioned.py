@@ -29,7 +29,7 @@ from headwater.state.codec import Codec, Timestamped
 from headwater.state.layout import Raw, pack_time, unpack_time
 from headwater.state.rows import Rows
 
-__all__ = ["EXPIRED", "VersionedStore"]
+__all__ = ["EXPIRED", "VersionedStore", "end_of_chain", "versions_of_chain"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,6 +68,16 @@ def _chain(versions: Iterable[tuple[int, bytes | None]], end: int) -> bytes:
 
 def _end(chain: bytes) -> int:
     return unpack_time(chain, 0)
+
+
+def end_of_chain(chain: bytes) -> int:
+    """When the last version of a history row ended."""
+    return _end(chain)
+
+
+def versions_of_chain(chain: bytes) -> list[tuple[int, bytes | None]]:
+    """The versions of a history row, oldest first: timestamp and value, None for a deletion."""
+    return _versions(chain)
 
 
 def _begin(chain: bytes) -> int:
@@ -255,6 +265,11 @@ class VersionedStore(Generic[K, V]):
         decode = self._decode_key
         return ((decode(key), row) for key, row in self._latest.scan(b"", None))
 
+    def history_keys(self, key: bytes, since: int) -> list[bytes]:
+        """The row keys under which the history has what of a key ended since a time, wherever that may be."""
+        segments = range(since // self._segment_ms, self._observed // self._segment_ms + 1)
+        return [self._row_key(segment, key) for segment in segments]
+
     def _row_key(self, segment: int, key: bytes) -> bytes:
         return pack_time(segment) + key
 
@@ -292,6 +307,16 @@ class VersionedStore(Generic[K, V]):
     def drain(self) -> dict[str, dict[bytes, bytes | None]]:
         """Return the uncommitted rows by back end store, and count them as committed."""
         return {self._latest.name: self._latest.drain(), self._history.name: self._history.drain()}
+
+    def load(self, history: bool, row_key: bytes, row: bytes | None) -> None:
+        """Take over a row as another store drained it, of the history or of the latest versions."""
+        if history:
+            self._history.put(row_key, row)
+        else:
+            self._latest.put(row_key, None if row is None else (self._decode(row[8:]), unpack_time(row, 0)))
+        if row is not None:
+            # A row of either kind begins with the time it has reached.
+            self._observed = max(self._observed, unpack_time(row, 0))
 
     def memory(self) -> tuple[int]:
         """Return what must be committed besides the rows: the newest timestamp put."""

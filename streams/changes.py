@@ -34,6 +34,7 @@ __all__ = [
     "pickled",
     "read_committed",
     "step_memory",
+    "step_number",
     "store_memories",
     "store_memory",
 ]
@@ -103,13 +104,18 @@ def store_memory(spec: StoreSpec) -> str:
 def step_memory(topology: Topology, node: str, store: str) -> str:
     """The name of the memory of a step that keeps a store. Steps' own names shift as others are added, so it goes by
     the store's; several steps of one store, as of a cogroup, are told apart by their order."""
+    number = step_number(topology, node, store)
+    return f"step of {topology.stores[store].rows}" + (f" {number + 1}" if number else "")
+
+
+def step_number(topology: Topology, node: str, store: str) -> int:
+    """Which of the steps that keep a store it is, from 0 on."""
     keeping = [
         name
         for name, step in topology.nodes.items()
         if isinstance(step, ProcessorNode) and getattr(step.op, "store", None) == store
     ]
-    number = keeping.index(node) if node in keeping else 0
-    return f"step of {topology.stores[store].rows}" + (f" {number + 1}" if number else "")
+    return keeping.index(node) if node in keeping else 0
 
 
 def store_memories(rows: str) -> list[str]:

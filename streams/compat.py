@@ -38,6 +38,14 @@ DIFFERENCES = (
         "A task that is opened again forgets what Kafka Streams forgets, with its local state in place.",
     ),
     Difference(
+        "backfills over several partitions",
+        "A thread works off what it has fetched, partition after partition. So behind a repartition records of a "
+        "backfill are late by as much as was fetched at once, and windows and joins drop them.",
+        "While they are behind, the tasks of a worker advance together in event time (decision 013), and on Spark what "
+        "a repartition brings is merged by time.",
+        "The tasks of a worker do not wait for each other. On Spark nothing changes.",
+    ),
+    Difference(
         "mutating aggregators",
         "An aggregator that changes its argument changes the old value that is sent on, and in sliding windows what a "
         "new right window starts from: they are one object. Old values out of the record cache are read again.",

@@ -16,7 +16,7 @@ from headwater.dsl.records import Headers
 from headwater.dsl.topology import Node, ProcessorNode, Sink, Source, StoreSpec, Topology
 from headwater.errors import SerdeError, StreamsError
 from headwater.streams.cache import RecordCache
-from headwater.streams.changes import step_memory
+from headwater.streams.changes import step_memory, step_number
 from headwater.streams.context import Clock, Punctuations, Schedule, TaskContext
 from headwater.streams.faults import Faults, RecordFailed, function_of
 from headwater.streams.stores import Store, TableStore, public
@@ -192,13 +192,23 @@ class Site:
 
     def memory(self, store: str, **initial: Any) -> Memory:
         """The memory of the step that keeps a store, committed with the task; `initial` is what it holds at first."""
-        return self._shared.memory(step_memory(self._shared.topology, self.node, store), initial, f"node {self.node}")
+        topology = self._shared.topology
+        former = self._former_memory("node", self.node, store, step_number(topology, self.node, store))
+        return self._shared.memory(step_memory(topology, self.node, store), initial, former)
 
     def shared_memory(self, name: str, store: str | None, **initial: Any) -> Memory:
         """One memory for all nodes that ask for this name; kept by the name of a store they share, if they do."""
-        formerly = f"shared {name}"
-        kept = formerly if store is None else f"steps of {self.spec(store).rows}"
-        return self._shared.memory(kept, initial, formerly)
+        if store is None:
+            return self._shared.memory(f"shared {name}", initial)
+        former = self._former_memory("shared", name, store, 0)
+        return self._shared.memory(f"steps of {self.spec(store).rows}", initial, former)
+
+    def _former_memory(self, kind: str, node: str, store: str, number: int) -> str:
+        """The name that an earlier version, which went by the names of steps, kept a memory under."""
+        known = [former for former in self.spec(store).formerly if former.startswith(f"{kind} ")]
+        there = [former for former in known if former in self._shared.remembered]
+        # Of several steps of one store, each has its own, in their order.
+        return there[number] if number < len(there) else f"{kind} {node}"
 
     # ---- results -----------------------------------------------------------------------------------------------
 

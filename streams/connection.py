@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -75,10 +75,11 @@ def merged(parts: Sequence[Sequence[T]], at: int) -> Sequence[T]:
     if len(parts) == 1:
         return parts[0]
     time = itemgetter(at)
-    # What comes behind a later record of its own sender comes right after it.
-    stamped = [pair for part in parts for pair in zip(accumulate(map(time, part), max), part, strict=True)]
-    stamped.sort(key=itemgetter(0))
-    return [record for _, record in stamped]
+    # What comes behind a later record of its own sender comes right after it. So each sender's times only rise, and to
+    # sort a few rising runs is to merge them.
+    times = [reached for part in parts for reached in accumulate(map(time, part), max)]
+    records = list(chain.from_iterable(parts))
+    return [records[number] for number in sorted(range(len(records)), key=times.__getitem__)]
 
 
 class Connection(Protocol):

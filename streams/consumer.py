@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.dsl.options import check_flag
 from headwater.errors import StreamsError
-from headwater.state.log import Headers, Log, Member, OutOfRange, Partition
+from headwater.state.log import CorruptLog, Headers, Log, Member, OutOfRange, Partition
 from headwater.streams.broker import is_kafka, open_log
 from headwater.streams.kafka.settings import kafka_settings
 
@@ -225,10 +225,15 @@ class Consumer:
         while True:
             self._tend()
             out: list[ConsumerRecord] = []
-            while len(out) < max_records and (chunk := self._read(max_records - len(out))) is not None:
-                assigned, records = chunk
-                assigned.position = records[-1].offset + 1
-                out += records
+            try:
+                while len(out) < max_records and (chunk := self._read(max_records - len(out))) is not None:
+                    assigned, records = chunk
+                    assigned.position = records[-1].offset + 1
+                    out += records
+            except CorruptLog:
+                # The sound records before it first: the next poll says so.
+                if not out:
+                    raise
             left = deadline - time.monotonic()
             if out or left <= 0:
                 return out

@@ -63,6 +63,7 @@ class StoreIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     retention_ms: int = 0
     changelog: str = ""  # "own", "none" or the topic that serves as one
     kept: str = ""
+    formerly: tuple[str, ...] = ()  # names that an earlier version kept its steps' memory under
 
 
 class Repartition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -313,8 +314,8 @@ class _Comparison:
             was, wanted = before.topics[topic].partitions, now.topics[name].partitions
             if was and wanted and was != wanted:
                 self.faults.append(
-                    f"repartition topic {name!r} has {was} partitions, but the topology needs {wanted}: the number of "
-                    f"source partitions has changed; give it {was} (repartition(partitions={was})), or {_RESET}"
+                    f"repartition topic {name!r} has {was} partitions, but the topology needs {wanted}, and keys would "
+                    f"go to others: read topics with as many partitions as before, or {_RESET}"
                 )
         parts = self._matched_parts(stores, topics)
         if self.faults:
@@ -502,7 +503,12 @@ class _Comparison:
         ]
         identity = Identity(
             now.app_id,
-            {name: msgspec.structs.replace(store, kept=kept[name]) for name, store in now.stores.items()},
+            {
+                name: msgspec.structs.replace(
+                    store, kept=kept[name], formerly=before.stores[stores[name]].formerly if name in stores else ()
+                )
+                for name, store in now.stores.items()
+            },
             {name: msgspec.structs.replace(topic, kept=outside[name]) for name, topic in now.topics.items()},
             (*numbered, *left),
             unused,
@@ -604,9 +610,18 @@ def adopted(topology: Topology, identity: Identity) -> Topology:
 
 def with_kept_stores(topology: Topology, identity: Identity) -> Topology:
     """The topology with the names its record keeps rows under."""
-    kept = {name: store.kept for name, store in identity.stores.items() if store.kept}
+    known = identity.stores
     found = copy.copy(topology)
-    found.stores = {name: dataclasses.replace(spec, kept=kept.get(name, "")) for name, spec in topology.stores.items()}
+
+    def placed(specs: Mapping[str, StoreSpec]) -> dict[str, StoreSpec]:
+        return {
+            name: dataclasses.replace(spec, kept=known[name].kept, formerly=known[name].formerly)
+            if name in known
+            else spec
+            for name, spec in specs.items()
+        }
+
+    found.stores, found.global_stores = placed(topology.stores), placed(topology.global_stores)
     return found
 
 
@@ -622,7 +637,8 @@ def _outside(node: Any, outside: Mapping[str, str]) -> Any:
 
 _SUB = re.compile(r"^\s*Sub-topology: (\d+)( for global store.*)?$")
 _SOURCE = re.compile(r"^\s*Source: \S+ \(topics: (.*)\)$")
-_STORES = re.compile(r"^\s*Processor: .* \(stores: \[(.*)\]\)$")
+_STORES = re.compile(r"^\s*Processor: (.*) \(stores: \[(.*)\]\)$")
+_CHILDREN = re.compile(r"^\s*--> (.*)$")
 _FOREIGN_KEY = re.compile(r".*subscription-(registration|response).*-topic", re.IGNORECASE)
 
 
@@ -638,6 +654,8 @@ def from_description(app_id: str, text: str, tasks: Mapping[int, int] | None = N
     """
     topics: dict[int, list[str]] = {}
     stores: dict[int, set[str]] = {}
+    memories: dict[str, list[str]] = {}
+    used: list[str] = []
     number: int | None = None
     for line in text.splitlines():
         if (found := _SUB.match(line.removeprefix("Topologies:"))) is not None:
@@ -647,12 +665,23 @@ def from_description(app_id: str, text: str, tasks: Mapping[int, int] | None = N
         elif number is not None and (found := _SOURCE.match(line)) is not None:
             topics[number] += found[1][1:-1].split(", ") if found[1].startswith("[") else [found[1]]
         elif number is not None and (found := _STORES.match(line)) is not None:
-            stores[number].update(name for name in found[1].split(", ") if name)
+            used = [name for name in found[2].split(", ") if name]
+            stores[number].update(used)
+            for name in used:
+                memories.setdefault(name, []).append(f"node {found[1]}")
+        elif (found := _CHILDREN.match(line)) is not None:
+            # The two sides of a stream join share a memory that had the name of the step behind them.
+            for name in used:
+                memories[name] += [f"shared {child}" for child in found[1].split(", ")]
+            used = []
     read = sorted({topic for names in topics.values() for topic in names})
     internal = [topic for topic in read if f"(topic: {topic})" in text and _is_internal(topic)]
     return Identity(
         app_id,
-        {name: StoreIdentity("") for name in sorted(set().union(*stores.values()))},
+        {
+            name: StoreIdentity("", formerly=tuple(sorted(set(memories[name]))))
+            for name in sorted(set().union(*stores.values()))
+        },
         {topic: Repartition(0) for topic in internal},
         tuple(
             Part(n, dict.fromkeys(sorted(topics[n]), 0), tuple(sorted(stores[n])), (tasks or {}).get(n, 0))

@@ -5,7 +5,7 @@ A task's commit goes through its own database, step by step:
 1. the input read so far is made durable;
 2. one write: rows, operator memory, offsets, and the encoded outputs with their sequence numbers (the outbox);
 3. each outbox entry is appended to its partition, under (application/task, sequence); what several tasks of a commit
-   have for a partition is one batch, merged by time, under all their names and numbers;
+   have for a partition that the application reads is one batch, merged by time, under all their names and numbers;
 4. the outputs are made durable;
 5. the outbox is forgotten, with the next commit's write or when the task is given up.
 
@@ -50,13 +50,13 @@ from headwater.dsl.records import Headers
 from headwater.dsl.topology import Sink
 from headwater.errors import StateError, StreamsError, TopologyError
 from headwater.state.backend import Backend
-from headwater.state.log import Group, Log, Membership, OutOfRange, Partition
+from headwater.state.log import CorruptLog, Group, Log, Membership, OutOfRange, Partition
 from headwater.state.rocks import RocksBackend, is_made
 from headwater.streams.changes import TASK, committed_offsets
 from headwater.streams.connection import OUTPUT_TIME, GiveUp, Place, Standby, TaskCommit, merged
 from headwater.streams.context import Output
 from headwater.streams.identity import Identity
-from headwater.streams.log_record import LogRecord, is_another
+from headwater.streams.log_record import IDENTITY, LogRecord, is_another
 from headwater.streams.plan import Plan
 from headwater.streams.queues import RawRecord
 from headwater.streams.task import TaskSpec
@@ -119,7 +119,10 @@ class LogConnection:
         self._output_ids: dict[str, dict[str, str]] = {}
         self._producers: dict[str, str] = {}
         self._inputs: Mapping[str, Sequence[Place]] = {}
+        # How far the tasks' inputs have been committed.
+        self._reached: dict[Place, int] = {}
         self._internal: set[str] = set()
+        self._read_here: set[str] = set()
         self._purged: dict[Place, int] = {}
         # Where results were sent to since the last commit, at least once.
         self._sent: set[Place] = set()
@@ -149,10 +152,14 @@ class LogConnection:
             self._member.leave()
             raise TopologyError([is_another(self._app_id)])
         try:
+            # Workers that start at once write the same, but not at the same time.
+            while not self._group.acquire(IDENTITY):
+                time.sleep(0.01)
             kept = self._record.keep(now, self._renamed)
         except BaseException:
-            self._member.leave()
+            self._group.close()
             raise
+        self._group.release(IDENTITY)
         self._maintenance.start()
         return kept
 
@@ -183,6 +190,12 @@ class LogConnection:
         return found
 
     def begin(self, task_id: str, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
+        at = self._begin(task_id, topic, partition, committed, reset)
+        if task_id in self._inputs:
+            self._reached[topic, partition] = at
+        return at
+
+    def _begin(self, task_id: str, topic: str, partition: int, committed: int | None, reset: str | None) -> int:
         there = self._partition(topic, partition)
         known = self._ids.get(task_id, {}).get(topic)
         if committed is not None and known not in (None, self._id(topic)):
@@ -233,13 +246,23 @@ class LogConnection:
                 f"{topic}-{partition}@{offset} is no longer there (the log starts at {gone.start}): retention has "
                 "deleted records that were not processed; raise it, or reset the application's offsets"
             ) from gone
+        except CorruptLog:
+            # The sound records before it are processed and committed first.
+            if self._reached.get((topic, partition), offset) >= offset:
+                raise
+            return []
 
     def caught_up(self, topic: str, partition: int) -> bool:
         return True
 
     def behind(self, topic: str, partition: int, position: int) -> int:
-        # Up to damage, if there is any: the read that reaches it says so.
-        return self._partition(topic, partition).sound_end - position
+        there = self._partition(topic, partition)
+        try:
+            there.end  # noqa: B018  # asked for what it raises
+        except CorruptLog:
+            # At least one that cannot be read: the read that reaches it says so.
+            return there.sound_end + 1 - position
+        return there.sound_end - position
 
     def at_end(self, positions: Mapping[Place, int]) -> bool:
         return all(self.behind(*place, position) <= 0 for place, position in positions.items())
@@ -250,8 +273,9 @@ class LogConnection:
         return None
 
     def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
-        """Note what the tasks read: the topics are all else it takes."""
+        """Note what the tasks read, and what the application itself reads: the topics are all else it takes."""
         self._inputs = inputs
+        self._read_here = {topic for places in inputs.values() for topic, _ in places}
 
     def poll(self, give_up: GiveUp) -> bool:
         """Nothing: tasks are dealt out by `assigned`, and let go when another worker waits for them."""
@@ -445,6 +469,7 @@ class LogConnection:
         # For people and tools: the offsets that count are in the tasks' databases.
         reached = {place: at for commit in commits for place, at in commit.changes.offsets.items()}
         self._group.commit(reached, sync=False)
+        self._reached |= reached
         for place, at in reached.items():
             if place[0] in self._internal and at - self._purged.get(place, 0) >= PURGE:
                 self._partition(*place).delete_before(at)
@@ -488,7 +513,7 @@ class LogConnection:
     def _append_all(self, place: Place, parts: Sequence[tuple[str, int, list[Any]]]) -> None:
         """Append what several tasks send to a partition, merged by time: who reads it must not find one task's records
         behind another's that are later."""
-        if len(parts) > 1:
+        if len(parts) > 1 and place[0] in self._read_here:
             self._at("before-append")
             records = merged([records for _, _, records in parts], RECORD_TIME)
             producers = {self._producer(task_id): sequence for task_id, sequence, _ in parts}

@@ -53,15 +53,19 @@ class LogRecord:
             if (found := _TASK.fullmatch(path.name)) is not None:
                 number, partition = int(found[1]), int(found[2])
                 tasks[number] = max(tasks.get(number, 0), partition + 1)
-        described = self._directory / _DESCRIPTION
-        if not described.exists():
+        try:
+            described = (self._directory / _DESCRIPTION).read_text(errors="replace")
+        except FileNotFoundError:
+            if self.path.exists():
+                # Another worker has written it just now, and has made its tasks.
+                return documents.load(self._files, self.path, IDENTITY, Identity)
             if tasks:
                 raise StateError(
                     f"{place} has state, but {self.path}, which says what it is the state of, is missing: restore it "
                     "from a copy, or reset the application to begin anew (headwater reset)."
-                )
+                ) from None
             return None
-        return from_description(self._app_id, described.read_text(errors="replace"), tasks)
+        return from_description(self._app_id, described, tasks)
 
     def compared(self, now: Identity, renamed: Mapping[str, str | None] | None) -> Fit:
         """What fits; nothing is changed."""

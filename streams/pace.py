@@ -25,10 +25,13 @@ __all__ = ["Pace", "Paced"]
 
 # How much of event time a commit may span in a circle, in milliseconds: half the shortest grace in it, but no less.
 LEAST_SPAN = 1_000
-# For how many milliseconds siblings wait for records that are on their way to one of them.
+# For how many milliseconds siblings that are behind wait for records that are on their way to one of them, or for one
+# that has not started yet.
 PATIENCE_MS = 10_000
 # The time of what is not known yet.
 UNKNOWN = -1
+# The time up to which a task may work that may not work at all: even a record that cannot be read has a higher one.
+NOTHING = -2
 
 
 class Paced(Protocol):
@@ -52,16 +55,23 @@ class Paced(Protocol):
         ...
 
 
-class Pace:
-    """The times up to which a worker's tasks may work; a task is known by its id."""
+    @property
+    def awaiting(self) -> bool:
+        """Whether an input has no records here, and is not known to have no more."""
+        ...
 
-    def __init__(self, topology: Topology, plan: Plan) -> None:
+
+class Pace:
+    """The times up to which a worker's tasks may work; a task is known by its id. Without `waits` they
+    work as far as they like."""
+
+    def __init__(self, topology: Topology, plan: Plan, *, waits: bool = True) -> None:
         groups = {_group(spec.task_id): spec.nodes for spec in plan.tasks}
         sends = {
             (sender, reader): topics
             for sender, written in ((group, _written(topology, nodes)) for group, nodes in groups.items())
             for reader, nodes in groups.items()
-            if (topics := _read_of(topology, nodes, written))
+            if waits and (topics := _read_of(topology, nodes, written))
         }
         reached = _reached(groups, sends)
         # What a group waits for: its senders, and how far beyond what they have reached it may go.
@@ -98,33 +108,50 @@ class Pace:
             default=LONG_MAX,
         )
 
-    def rounds(self, tasks: Mapping[str, tuple[Paced, int]], now: int, *, begin: bool = True) -> dict[str, int]:
+    def rounds(
+        self,
+        tasks: Mapping[str, tuple[Paced, int]],
+        now: int,
+        *,
+        missing: Collection[str] = (),
+        begin: bool = True,
+    ) -> dict[str, int]:
         """Up to which time each of these tasks may work now; tasks are given with how many records they take at once.
 
         What is not in it works as it likes. A round that is not over goes on; without `begin` no other is begun.
+        `missing` are tasks that will be here soon.
         """
         limits: dict[str, int] = {}
         for name, members in self._sets(tasks).items():
-            ceilings = {task_id: self._limit(_group(task_id)) for task_id in members}
-            if len(members) == 1:
+            # What one of them has to wait for the others must not overtake.
+            ceiling = min(self._limit(_group(task_id)) for task_id in members)
+            awaited = bool(missing) and self._misses(name, members, missing)
+            if len(members) == 1 and not awaited:
                 # Nobody here to go together with.
-                limits |= ceilings
+                limits[members[0]] = ceiling
                 continue
-            if name not in self._until and begin:
-                if self._must_wait(name, [tasks[task_id][0] for task_id in members], now):
-                    limits |= dict.fromkeys(members, UNKNOWN - 1)
-                    continue
-                firsts = [
-                    first
-                    for task_id in members
-                    if (first := tasks[task_id][0].next_time(now)) is not None and first <= ceilings[task_id]
+            if begin and name not in self._until and not self._must_wait(name, members, tasks, awaited, now):
+                # One that waits for an input of its own holds nobody up.
+                ready = [
+                    (first, task.time_after(count))
+                    for task, count in (tasks[task_id] for task_id in members)
+                    if (first := task.next_time(now)) is not None
                 ]
-                if firsts:
-                    far = min(tasks[task_id][0].time_after(tasks[task_id][1]) for task_id in members)
-                    self._until[name] = max(far, *firsts)
-            until = self._until.get(name, UNKNOWN - 1)
-            limits |= {task_id: min(until, ceiling) for task_id, ceiling in ceilings.items()}
+                lowest = min((first for first, _ in ready), default=LONG_MAX)
+                if ready and lowest <= ceiling:
+                    self._until[name] = max(lowest, min(far for _, far in ready))
+            limits |= dict.fromkeys(members, min(self._until.get(name, NOTHING), ceiling))
         return limits
+
+    def _must_wait(
+        self, name: str, members: Iterable[str], tasks: Mapping[str, tuple[Paced, int]], awaited: bool, now: int
+    ) -> bool:
+        """Whether what is on its way to one of them, or one that is not here yet, may be older than what they have."""
+        fetching = any(tasks[task_id][0].fetching for task_id in members)
+        if not fetching and not (awaited and any(_is_behind(*tasks[task_id]) for task_id in members)):
+            self._waiting_since.pop(name, None)
+            return False
+        return self._is_patient(name, now)
 
     def _sets(self, tasks: Collection[str]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -134,12 +161,10 @@ class Pace:
                 found.setdefault(name, []).append(task_id)
         return found
 
-    def _must_wait(self, name: str, members: Iterable[Paced], now: int) -> bool:
-        """Whether records of one of them are on their way that may be older than what the others have."""
-        if not any(member.fetching for member in members):
-            self._waiting_since.pop(name, None)
-            return False
-        return 0 <= now - self._waiting_since.setdefault(name, now) < PATIENCE_MS
+    def _misses(self, name: str, members: Iterable[str], missing: Iterable[str]) -> bool:
+        """Whether one of the missing belongs to a set of siblings, or sends to it."""
+        senders = {sender for task_id in members for sender in self._senders[_group(task_id)]}
+        return any(self.together(task_id) == name or _group(task_id) in senders for task_id in missing)
 
     def worked(self, tasks: Mapping[str, Paced], came_to: Mapping[str, int], now: int) -> None:
         """Tasks have worked: end the rounds that are over. `came_to` has the highest time of those that took records.
@@ -155,18 +180,20 @@ class Pace:
             came = max((came_to[task_id] for task_id in members if task_id in came_to), default=UNKNOWN)
             came = self._came[name] = max(self._came.get(name, UNKNOWN), came)
             until = self._until[name] = min(self._until[name], came)
-            if not any(self._has_more(task_id, tasks[task_id], until, now) for task_id in members):
+            until = min(until, *(self._limit(_group(task_id)) for task_id in members))
+            firsts = [tasks[task_id].next_time(now) for task_id in members]
+            if any(first is not None and first <= until for first in firsts):
+                continue
+            if not (any(tasks[task_id].fetching for task_id in members) and self._is_patient(name, now)):
                 self._forget(name)
 
     def _forget(self, name: str) -> None:
         del self._until[name]
         self._came.pop(name, None)
 
-    def _has_more(self, task_id: str, task: Paced, until: int, now: int) -> bool:
-        if task.fetching:
-            return True
-        first = task.next_time(now)
-        return first is not None and first <= min(until, self._limit(_group(task_id)))
+    def _is_patient(self, name: str, now: int) -> bool:
+        """Whether a set of siblings has not yet waited for too long."""
+        return 0 <= now - self._waiting_since.setdefault(name, now) < PATIENCE_MS
 
     @property
     def open(self) -> bool:
@@ -178,7 +205,7 @@ class Pace:
         return name in self._until
 
     def held_up(self, tasks: Mapping[str, Paced], now: int) -> bool:
-        """Whether a task could work but for what its senders have not committed yet."""
+        """Whether a task could work, but for what its senders have not committed yet."""
         return any(
             (first := task.next_time(now)) is not None and first > self._limit(_group(task_id))
             for task_id, task in tasks.items()
@@ -199,13 +226,18 @@ class Pace:
         self._reached = reached
 
     def _reach(self, group: str, task: Paced, now: int) -> int:
-        if task.fetching:
+        if task.fetching or task.awaiting:
             return self._reached.get(group, UNKNOWN)
         if task.next_time(now) is None:
             # It has caught up, or waits for an input that stays empty: that may be for ever.
             return LONG_MAX
         first = task.first_time()
         return LONG_MAX if first is None else first
+
+
+def _is_behind(task: Paced, count: int) -> bool:
+    """Whether a task has more to do than it does at once."""
+    return task.fetching or task.time_after(count) < LONG_MAX
 
 
 def _group(task_id: str) -> str:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import itemgetter
 from types import CodeType, FrameType
 from typing import Any
 
@@ -65,6 +66,7 @@ CHUNK = 2_000
 ANNOUNCED = 10_000
 
 _fail_on_invalid = OnInvalid.fail()
+_time = itemgetter(2)  # of a record as it was read
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,8 @@ class Task:
         self._prefetches = {source.name: self._read_by_source_key(source) for source in self._sources}
         self._has_processors = bool(shared.processors)
         self._attributes: dict[str, Attributes] = {}
+        # Processors that are not there any more, or have another name, and had attributes.
+        self.forgotten: list[str] = []
         # Processors may look at stores and times in init(); what they then set and schedule themselves comes after it.
         self._remember(remembered)
         self._start()
@@ -224,6 +228,8 @@ class Task:
                 self._queue(topic, partition).position = offset
 
     def _remember_processors(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
+        kept = {name.partition(" ")[2]: memory for name, memory in remembered.items() if name.startswith("processor ")}
+        self.forgotten = [name for name, memory in kept.items() if memory and name not in self._attributes]
         punctuations = self._shared.punctuations
         punctuators = remembered.get("punctuators")
         schedules = punctuations.remember(punctuators) if punctuators else {}
@@ -404,6 +410,12 @@ class Task:
         """Whether an input that is far from its end has no records here: more are on their way."""
         return any(queue.head is None and queue.trailing for queue in self._inputs.queues.values())
 
+    @property
+    def awaiting(self) -> bool:
+        """Whether an input has no records here, and is not known to have no more."""
+        queues = self._inputs.queues.values()
+        return any(queue.head is None and not (queue.caught_up or queue.fresh) for queue in queues)
+
     def interrupt(self) -> None:
         """Have `process` return after the record that it is at; from another thread."""
         self._hurried = True
@@ -534,7 +546,7 @@ class Task:
         head, fifo = queue.head, queue.fifo
         assert head is not None
         count = min(limit, len(fifo))
-        if until < LONG_MAX:
+        if until < LONG_MAX and count and max(map(_time, islice(fifo, count))) > until:
             count = next((number for number, raw in enumerate(islice(fifo, count)) if raw[2] > until), count)
         if head.bad or not count:
             self._survive_one()

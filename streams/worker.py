@@ -151,9 +151,9 @@ class Worker:
         connection.prepare(self.plan, {spec.task_id: list(self._inputs_of(spec)) for spec in self.plan.tasks})
         self._global_positions: dict[Place, int] = {}
         self._looked_at: int | None = None
-        self._waiting = False  # a task should be here, but is not yet
+        self._missing: list[str] = []  # tasks that should be here, but are not yet
         self._committed_at = clock.now()
-        self._pace = Pace(topology, self.plan)
+        self._pace = Pace(topology, self.plan, waits=config.compat is None)
         # Whether the worker is to stop: then a turn ends with the record it is at.
         self.stopping: Callable[[], bool] = lambda: False
         self.watch = Watch()
@@ -237,7 +237,7 @@ class Worker:
         if leaving:
             self.give_up(leaving, True)
         started = [task_id for task_id in wanted if task_id not in self.tasks and self._start(task_id)]
-        self._waiting = any(task_id not in self.tasks for task_id in wanted)
+        self._missing = [task_id for task_id in wanted if task_id not in self.tasks]
         return bool(leaving or started)
 
     def give_up(self, task_ids: Collection[str], commit: bool) -> None:
@@ -278,6 +278,13 @@ class Worker:
             raise
         self.tasks[task_id] = running
         self._pace.began(task_id)
+        if task.forgotten:
+            log.warning(
+                "task %s: the attributes of %s are not used: no processor has that name now. Give processors names of "
+                "their own (name=), which do not shift",
+                task_id,
+                ", ".join(task.forgotten),
+            )
         log.info("task %s started", task_id)
         return True
 
@@ -347,7 +354,9 @@ class Worker:
             if records:
                 task.feed(topic, partition, records)
                 self._global_positions[topic, partition] = records[-1][4] + 1
-                done += task.process(len(records), self.clock.now())
+                while task.queued:
+                    with self.watch.on(task):
+                        done += task.process(task.queued, self.clock.now())
         if done:
             self._global_backend.write(task.commit().batch())
         return done
@@ -366,7 +375,7 @@ class Worker:
             self._looked_at = now
             self._check_topics()
             self.lost.warn([running.lost for running in self.tasks.values()], now)
-        if look or busy or self._waiting:
+        if look or busy or self._missing:
             busy = self.rebalance() or busy
         if self.paused:
             return busy
@@ -399,7 +408,7 @@ class Worker:
         for running in self.tasks.values():
             busy = self._read(running) or busy
         tasks = {task_id: (running.task, running.slice) for task_id, running in self.tasks.items()}
-        limits = self._pace.rounds(tasks, now, begin=begin)
+        limits = self._pace.rounds(tasks, now, missing=self._missing, begin=begin)
         came_to: dict[str, int] = {}
         self._growing = False
         for task_id in self._in_turn():

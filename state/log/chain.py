@@ -380,7 +380,11 @@ class Chain:
         new = Segment(manifest.next_id, tail.end)
         self.files.close(self.files.create(self.directory / new.name))
         segments = (*manifest.closed, old, new)
-        self.publish(msgspec.structs.replace(manifest, next_id=new.id + 1, segments=segments, producers=tail.producers))
+        self.publish(
+            msgspec.structs.replace(
+                manifest, next_id=new.id + 1, segments=segments, producers=tail.producers, gap=None
+            )
+        )
         self.mark(Mark(new.id, 0, new.base))
         return self.manifest
 
@@ -417,11 +421,19 @@ class Chain:
         self._count_up()
 
     def sync(self) -> int:
-        """Return the end up to which everything is on the disk, whoever appended it, after writing it there."""
+        """Return the end up to which everything is on the disk, whoever appended it, after writing it there.
+
+        With damage, that is where it begins.
+        """
         with self.mutex:
             if self._failed:
                 raise StorageError(self._failed)
-            tail = self.follow()
+            try:
+                tail = self.follow()
+            except CorruptLog:
+                # What is sound can be made durable all the same; whoever reads or appends is told.
+                self.sync_file(self.active_fd)
+                return self.tail.end
             here = (self.manifest.active.id, tail.position)
             if here != self._durable:
                 # Closed segments are on the disk: closing one syncs it.

@@ -191,7 +191,7 @@ class Partition:
         """Return where a reader that finds nothing at the offset goes on: behind what a repair has given up."""
         with self._chain.mutex:
             manifest = self._chain.fresh()
-            return manifest.active.base if manifest.gap is not None and manifest.gap <= offset else offset
+            return max(offset, manifest.active.base) if manifest.gap is not None and manifest.gap <= offset else offset
 
     @property
     def repaired(self) -> str:

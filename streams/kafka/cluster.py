@@ -32,7 +32,7 @@ from headwater.streams.connection import Passing, Place
 from headwater.streams.kafka.client_log import client_log
 from headwater.streams.kafka.settings import for_consumers, for_producers, without_secrets
 
-__all__ = ["CHANGELOG", "REPARTITION", "Cluster", "NewInternal", "kafka_fault", "windowed_changelog"]
+__all__ = ["CHANGELOG", "REPARTITION", "Cluster", "NewInternal", "kafka_fault", "versioned_changelog"]
 
 log = logging.getLogger("headwater")
 
@@ -51,6 +51,9 @@ _TIMED = {"message.timestamp.type": "CreateTime"}
 REPARTITION: Mapping[str, str] = {
     **_TIMED, "cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800"
 }  # fmt: skip
+# Of windows too. Brokers compare the records' event times with the clock: with `delete` they would delete rows of open
+# windows seconds after they were written, while a backfill is under way. Rows past their retention are deleted by
+# records, when stream time says so.
 CHANGELOG: Mapping[str, str] = {**_TIMED, "cleanup.policy": "compact"}
 
 _FORBIDDEN = {
@@ -64,9 +67,9 @@ _FORBIDDEN = {
 }
 
 
-def windowed_changelog(retention_ms: int) -> dict[str, str]:
-    """The settings of a changelog whose rows have an end: a day longer than the store itself keeps them."""
-    return {**_TIMED, "cleanup.policy": "compact,delete", "retention.ms": str(retention_ms + DAY_MS)}
+def versioned_changelog(retention_ms: int) -> dict[str, str]:
+    """The settings of a changelog of versions: none is compacted away while the store still looks back that far."""
+    return {**CHANGELOG, "min.compaction.lag.ms": str(retention_ms + DAY_MS)}
 
 
 @dataclass(frozen=True)
@@ -175,23 +178,43 @@ class Cluster:
             self._create(missing.values(), -1 if replication_factor is None else replication_factor)
         self._widen(narrow)
 
-    def keep_longer(self, retentions: Mapping[str, str]) -> None:
-        """Set for how long, in milliseconds, topics keep their records."""
-        if not retentions:
+    def adjust(self, changelogs: Mapping[str, Mapping[str, str]]) -> None:
+        """Give changelogs that are there the settings they must have: earlier releases gave them others.
+
+        Who may not change them is told what to run.
+        """
+        there = self.topics(anew=True)
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(changelogs) if topic in there]
+        if not resources:
             return
-        resources = [
-            ConfigResource(
-                ResourceType.TOPIC,
-                topic,
-                incremental_configs=[
-                    ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
-                ],
-            )
-            for topic, value in sorted(retentions.items())
+        with self._asking("describe the settings of topics"):
+            asked = self._admin.describe_configs(resources, request_timeout=ANSWER)
+        for resource, future in asked.items():
+            try:
+                found = {name: str(entry.value) for name, entry in future.result().items()}
+            except KafkaException as error:
+                log.debug("the settings of %s are not told: %s", resource.name, error.args[0].str())
+                continue
+            self._alter(resource.name, _lacking(found, changelogs[resource.name]))
+
+    def _alter(self, topic: str, settings: Mapping[str, str]) -> None:
+        if not settings:
+            return
+        said = ", ".join(f"{name}={value}" for name, value in settings.items())
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
         ]
-        with self._asking("change the settings of topics"):
-            for future in self._admin.incremental_alter_configs(resources, request_timeout=ANSWER).values():
-                future.result()
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        try:
+            self._admin.incremental_alter_configs([resource], request_timeout=ANSWER)[resource].result()
+        except KafkaException as error:
+            log.warning(
+                "%s: it should have the settings %s, or state is deleted from it that is still needed, but they cannot "
+                "be changed (%s): run kafka-configs.sh --alter --topic %s --add-config %s",
+                topic, said, error.args[0].str(), topic, said.replace(", ", ","),
+            )  # fmt: skip
+        else:
+            log.info("%s: its settings are %s from now on", topic, said)
 
     def _create(self, missing: Iterable[NewInternal], replication: int) -> None:
         new = [
@@ -311,6 +334,23 @@ class Cluster:
         if offsets:
             asked = self._admin.delete_records([TopicPartition(*place, at) for place, at in offsets.items()])
             self._deletions += asked.values()
+
+
+def _lacking(found: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a changelog that must be others: what is deleted, and how soon it is compacted.
+
+    >>> _lacking({"cleanup.policy": "compact,delete", "min.compaction.lag.ms": "0"}, {"cleanup.policy": "compact"})
+    {'cleanup.policy': 'compact'}
+    >>> _lacking({"cleanup.policy": "compact", "min.compaction.lag.ms": "9"}, {"min.compaction.lag.ms": "5"})
+    {}
+    """
+    lacking = {}
+    policy, lag = "cleanup.policy", "min.compaction.lag.ms"
+    if "delete" in found.get(policy, "compact") and policy in wanted:
+        lacking[policy] = wanted[policy]
+    if int(found.get(lag, "0")) < int(wanted.get(lag, "0")):
+        lacking[lag] = wanted[lag]
+    return lacking
 
 
 def _done(deletion: Future[Any]) -> bool:

@@ -34,7 +34,7 @@ from confluent_kafka import TopicPartition
 
 from headwater.dsl.config import Config
 from headwater.dsl.partitioner import partition_for
-from headwater.dsl.topology import Sink, StoreSpec, Topology
+from headwater.dsl.topology import Sink, Topology
 from headwater.errors import StateError, StreamsError, TopologyError
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import (
@@ -46,16 +46,32 @@ from headwater.streams.changes import (
     step_memory,
     store_memory,
 )
-from headwater.streams.connection import OUTPUT_TIME, GiveUp, Passing, Place, Standby, TaskCommit, merged
+from headwater.streams.connection import (
+    OUTPUT_TIME,
+    GiveUp,
+    Passing,
+    Place,
+    Standby,
+    TaskCommit,
+    Undone,
+    merged,
+)
 from headwater.streams.context import Output
-from headwater.streams.identity import Identity, adopted
-from headwater.streams.kafka.changelog import Changelog, changelogs
-from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, windowed_changelog
-from headwater.streams.kafka.copies import CHECKPOINT, Copies, MemoryLog, StateLog, checkpoint
+from headwater.streams.identity import Fit, Identity, adopted
+from headwater.streams.kafka.changelog import (
+    CHECKPOINT,
+    CHECKPOINT_TIME,
+    Changelog,
+    Rows,
+    changelogs,
+    rewritten_versions,
+)
+from headwater.streams.kafka.cluster import CHANGELOG, REPARTITION, Cluster, NewInternal, versioned_changelog
+from headwater.streams.kafka.copies import Copies, MemoryLog, StateLog, checkpoint
 from headwater.streams.kafka.dealing import places_of_tasks
 from headwater.streams.kafka.offset_notes import NO_TIME, decode, encode
 from headwater.streams.kafka.reader import Reader
-from headwater.streams.kafka.record import KafkaRecord
+from headwater.streams.kafka.record import KafkaRecord, identity_topic
 from headwater.streams.kafka.recovery import expired, observed
 from headwater.streams.kafka.roster import TOPIC_SETTINGS, Announcement, Roster, standbys_of, workers_topic
 from headwater.streams.kafka.seat import Seat
@@ -101,6 +117,11 @@ class KafkaConnection:
         # What workers of earlier versions announce.
         self._described = hashlib.sha256(topology.describe().encode()).hexdigest()
         self._hash = ""
+        # What the application is, and whether that was recorded again against another one.
+        self._identity: Identity | None = None
+        self._before: Identity | None = None
+        self._fit: Fit | None = None
+        self._insisted = False
         self._writer = Writer(settings, f"{config.app_id}-{slot.id}" if config.exactly_once else None)
         longest = self._writer.timeout_ms
         if longest is not None and config.commit_interval_ms >= longest:
@@ -111,6 +132,7 @@ class KafkaConnection:
                 ]
             )
         self._cluster = Cluster(settings)
+        self._record = KafkaRecord(settings, config.app_id, self._cluster)
         self._reader = Reader(settings, config.app_id)
         self._copies = Copies(settings, config.app_id, slot.directory / "tasks")
         self._seat: Seat | None = None
@@ -131,6 +153,8 @@ class KafkaConnection:
         self._turns: dict[str, itertools.count[int]] = defaultdict(itertools.count)
         # Of the tasks that run here: offsets committed, and offsets up to which an input has been read.
         self._offsets: dict[str, dict[Place, int]] = {}
+        # Rows past their retention that changelogs of Kafka Streams still have: the next commit deletes them there.
+        self._expired: dict[str, Rows] = {}
         self._positions: dict[Place, int] = {}
         # The offsets after the last records that this worker has written to internal topics.
         self._written_to: dict[Place, int] = {}
@@ -155,7 +179,7 @@ class KafkaConnection:
             )
 
     def identify(self, now: Identity) -> Identity:
-        record = KafkaRecord(self._settings, self._app_id, self._cluster)
+        record, self._identity = self._record, now
         others = workers_topic(self._app_id) in self._cluster.topics(anew=True)
         try:
             before, fit = record.compared(now, self._config.renamed)
@@ -166,28 +190,23 @@ class KafkaConnection:
             raise
         if others:
             self.roster = self._enrol()
-        if before is not None:
-            self._keep_longer(before, fit.identity)
-        if fit.identity != before:
-            fit = record.keep(now, self._config.renamed, self._config.replication_factor)
-            if before is not None:
-                announce(fit)
+        self._before, self._fit = before, fit
         self._hash = fit.identity.fingerprint
         self._topology = adopted(self._topology, fit.identity)
         return fit.identity
 
-    def _keep_longer(self, before: Identity, now: Identity) -> None:
-        """Have changelogs keep what their stores are to keep longer than before."""
-        known = {store.kept or name: store.retention_ms for name, store in before.stores.items()}
-        there = self._cluster.topics()
-        longer = {
-            f"{self._app_id}-{rows}-changelog": windowed_changelog(store.retention_ms)["retention.ms"]
-            for name, store in now.stores.items()
-            if (rows := store.kept or name) in known
-            and store.retention_ms > known[rows] > 0
-            and not store.kind.startswith("versioned")
-        }
-        self._cluster.keep_longer({topic: at for topic, at in longer.items() if topic in there})
+    def _record_identity(self) -> None:
+        """Record what the application is now, if that has changed."""
+        before, fit, now = self._before, self._fit, self._identity
+        assert fit is not None
+        assert now is not None
+        if fit.identity == before:
+            return
+        kept = self._record.keep(now, self._config.renamed)
+        if kept.identity != fit.identity:
+            raise Passing(f"another worker of {self._app_id!r} has just changed what it is")
+        if before is not None:
+            announce(fit)
 
     def prepare(self, plan: Plan, inputs: Mapping[str, Sequence[Place]]) -> None:
         self._specs = {spec.task_id: spec for spec in plan.tasks}
@@ -205,6 +224,7 @@ class KafkaConnection:
             for task_id, spec in self._specs.items()
         }
         self._make_topics()
+        self._record_identity()
         self._writer.bound_batches(self._ask_largest(self._written()))
         if self.roster is None:
             self.roster = self._enrol()
@@ -220,12 +240,13 @@ class KafkaConnection:
     def _make_topics(self) -> None:
         sizes = defaultdict[str, int](int)
         settings: dict[str, Mapping[str, str]] = {workers_topic(self._app_id): TOPIC_SETTINGS}
-        sizes[workers_topic(self._app_id)] = 1
+        settings[identity_topic(self._app_id)] = CHANGELOG
+        sizes[workers_topic(self._app_id)] = sizes[identity_topic(self._app_id)] = 1
         for task_id, logs in self._logs.items():
             for (topic, partition), changelog in logs.items():
                 sizes[topic] = max(sizes[topic], partition + 1)
-                windowed = changelog.windowed
-                settings[topic] = windowed_changelog(changelog.spec.retention_ms) if windowed else CHANGELOG
+                versioned = changelog.spec.kind == "versioned"
+                settings[topic] = versioned_changelog(changelog.spec.retention_ms) if versioned else CHANGELOG
             own = memory_topic(self._app_id, task_id)
             sizes[own] = max(sizes[own], self._specs[task_id].partition + 1)
             settings[own] = CHANGELOG
@@ -236,6 +257,7 @@ class KafkaConnection:
         grow = {memory_topic(self._app_id, task_id) for task_id in self._specs} - kept
         made = [NewInternal(topic, sizes[topic], settings[topic], topic in grow) for topic in sorted(sizes)]
         self._cluster.ensure(made, self._config.replication_factor)
+        self._cluster.adjust({topic: settings[topic] for logs in self._logs.values() for topic, _ in logs})
         read = {topic for places in self._inputs.values() for topic, _ in places}
         self._cluster.check_rights(read | sizes.keys(), self._sinks() | sizes.keys() | self._internal)
 
@@ -391,7 +413,8 @@ class KafkaConnection:
             return None
         backend = self._copies.take(task_id)
         try:
-            _settle(spec, backend, copy.committed)
+            self._rewrite_versions(task_id, backend, copy.committed)
+            self._expired[task_id] = _settle(spec, backend, copy.committed)
         except BaseException:
             backend.close()
             raise
@@ -441,8 +464,31 @@ class KafkaConnection:
                 found[topic, spec.partition] = Changelog(store)
         return found
 
+    def _rewrite_versions(
+        self, task_id: str, backend: RocksBackend, committed: Mapping[Place, tuple[int, str]]
+    ) -> None:
+        """Bring a versioned store's changelog to the form that Kafka Streams reads, where an earlier release has
+        written to it."""
+        records: list[NewRecord] = []
+        marks: dict[bytes, bytes | None] = {}
+        for (topic, partition), changelog in self._logs[task_id].items():
+            if changelog.spec.kind == "versioned":
+                versions, gone = rewritten_versions(changelog.spec, backend)
+                records += [(topic, partition, key, value, time, ()) for key, value, time in versions]
+                marks |= gone
+        if not records:
+            return
+        log.info("task %s: %s versions are written to changelogs of an earlier form", task_id, f"{len(records):,}")
+        offsets = [TopicPartition(*place, at, note) for place, (at, note) in committed.items()]
+        try:
+            written = self._writer.write(records, offsets, self._member)
+        except Undone as fault:
+            raise Passing(f"task {task_id}: its changelogs could not be rewritten ({fault})") from fault
+        backend.write({CHECKPOINT: marks | checkpoint(written)})
+
     def shut(self, task_id: str, backend: RocksBackend) -> None:
         self._offsets.pop(task_id, None)
+        self._expired.pop(task_id, None)
         self._member.forget(self._inputs[task_id])
         self._reader.stop(self._inputs[task_id])
         for place in self._inputs[task_id]:
@@ -513,6 +559,7 @@ class KafkaConnection:
         self._written_to |= {place: at for place, at in written.items() if place[0] in self._internal}
         for commit in commits:
             self._offsets[commit.task_id] |= commit.changes.offsets
+            self._expired.pop(commit.task_id, None)
             self._keep(commit, written)
         self._purge()
 
@@ -534,9 +581,11 @@ class KafkaConnection:
         yield from self._routed(merged([commit.changes.outputs for commit in commits], OUTPUT_TIME))
         for commit in commits:
             changes = commit.changes
+            expired = self._expired.get(commit.task_id, {})
             for (topic, partition), changelog in self._logs[commit.task_id].items():
-                for key, value, timestamp in changelog.records(changes.rows, now):
-                    yield topic, partition, key, value, timestamp, ()
+                for rows in (expired, changes.rows):
+                    for key, value, timestamp in changelog.records(rows, now):
+                        yield topic, partition, key, value, timestamp, changelog.headers
             topic, partition = self._memory_place(commit.task_id)
             for key, value in changes.memory.items():
                 yield topic, partition, key, value, now, ()
@@ -554,9 +603,19 @@ class KafkaConnection:
             place = topic or "", self._specs[commit.task_id].partition
             if place in commit.changes.offsets:
                 reached[place] = commit.changes.offsets[place]
-        if reached:
-            batch[CHECKPOINT] = checkpoint(reached)
+        marks = self._times(commit)
+        if reached or marks:
+            batch[CHECKPOINT] = checkpoint(reached) | marks
         commit.backend.write(batch)
+
+    def _times(self, commit: TaskCommit) -> dict[bytes, bytes | None]:
+        """How far the time of versioned stores has come, for who reads on in their changelogs."""
+        found: dict[bytes, bytes | None] = {}
+        for store in self._specs[commit.task_id].stores():
+            memory = commit.changes.memory.get(memory_key(store_memory(store)))
+            if store.kind == "versioned" and memory is not None:
+                found[CHECKPOINT_TIME + store.rows.encode()] = b"%d" % pickle.loads(memory)["memory"][0]
+        return found
 
     def _purge(self) -> None:
         """Have records of internal topics deleted that have been processed."""
@@ -578,10 +637,15 @@ class KafkaConnection:
         assert self.roster is not None
         self.roster.poll()
         # Two that start at once hear of each other only now; all agree on which is to go.
-        for other in self.roster.live().values():
+        others = list(self.roster.live().values())
+        for other in others:
             misfit = self._misfit(other)
             if misfit is not None and other.topology <= self._hash:
                 raise misfit
+        if any(other.topology != self._hash for other in others) and not self._insisted and self._identity is not None:
+            # The one that goes may have written the record last.
+            self._record.keep(self._identity, self._config.renamed)
+            self._insisted = True
         standbys = self.standbys
         said = Announcement(
             worker=self._slot.id,
@@ -654,8 +718,9 @@ def _gone(external: Sequence[str], internal: Sequence[str]) -> str:
     return ". ".join(said)
 
 
-def _settle(spec: TaskSpec, backend: RocksBackend, committed: Mapping[Place, tuple[int, str]]) -> None:
-    """Bring what a database says of its task's offsets and times to what the group and the changelogs say.
+def _settle(spec: TaskSpec, backend: RocksBackend, committed: Mapping[Place, tuple[int, str]]) -> Rows:
+    """Bring what a database says of its task's offsets and times to what the group and the changelogs say; return the
+    deletions of rows past their retention.
 
     Who wrote them last may have been Kafka Streams, which leaves no operator memory: partitions' times and up to where
     closed windows were emitted are in the notes beside its offsets, and how far a store's time had come its rows tell.
@@ -675,14 +740,13 @@ def _settle(spec: TaskSpec, backend: RocksBackend, committed: Mapping[Place, tup
         closed = max((numbers.get(name, NO_TIME) for _, numbers in notes.values()), default=NO_TIME)
         if closed > memory.get("closed", NO_TIME):
             own[memory_key(own_memory)] = pickled({**memory, "closed": closed})
+    past: Rows = {}
     for store in spec.stores():
+        before = memories.get(store_memory(store), {}).get("memory")
         leapt = memories.get(LEAPT, {}).get(store.rows, NO_TIME)
-        _settle_store(store, backend, memories.get(store_memory(store), {}).get("memory"), leapt, batch)
-    backend.write(batch)
-
-
-def _settle_store(store: StoreSpec, backend: RocksBackend, memory: Any, leapt: int, batch: dict[str, Any]) -> None:
-    found = observed(store, backend, memory, leapt)
-    if found is not None and found != memory:
-        batch[TASK][memory_key(store_memory(store))] = pickle.dumps({"memory": found})
-        batch.update(expired(store, backend, found))
+        found = observed(store, backend, before, leapt)
+        if found is not None and found != before:
+            own[memory_key(store_memory(store))] = pickle.dumps({"memory": found})
+            past |= expired(store, backend, found)
+    backend.write(batch | past)
+    return past

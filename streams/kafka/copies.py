@@ -8,6 +8,8 @@ A task's database holds committed rows only, and beside them how far its changel
 |---|---|---|
 | `\\|changelog` | `offset` 00 topic 00 partition | the next offset to read, as decimal text |
 | | `topic` 00 topic | the topic's id: one that was deleted and made anew has another |
+| | `time` 00 store | how far a versioned store's time has come, as decimal text |
+| | `old` 00 store 00 key | nothing: its changelog has a row in the form of an earlier release |
 
 Both are written in one step. So a copy may be behind its changelogs, never ahead of them: it goes on from there,
 whoever wrote them meanwhile. A database that another topology or version has written, or that has been lying about
@@ -30,18 +32,17 @@ from headwater.errors import StateError
 from headwater.state.rocks import RocksBackend
 from headwater.streams.changes import TASK
 from headwater.streams.connection import Place, Standby
-from headwater.streams.kafka.changelog import Record, Rows
+from headwater.streams.kafka.changelog import CHECKPOINT, CHECKPOINT_TIME, Changelog, Record, Rows
 from headwater.streams.kafka.client_log import client_log
 from headwater.streams.kafka.reader import FETCHING, read_errors
 from headwater.streams.kafka.settings import for_lone_consumers
 from headwater.streams.metrics import Meter
 from headwater.streams.task import TaskSpec
 
-__all__ = ["CHECKPOINT", "Copies", "Copy", "MemoryLog", "StateLog", "checkpoint"]
+__all__ = ["Copies", "Copy", "MemoryLog", "StateLog", "checkpoint"]
 
 log = logging.getLogger("headwater")
 
-CHECKPOINT = "|changelog"
 # How many records are taken in at once, and how often is said how far a restore has come.
 AT_ONCE = 20_000
 SAY_SECONDS = 5.0
@@ -54,6 +55,10 @@ KEEP_SECONDS = 600.0
 class StateLog(Protocol):
     """What turns the records of a topic into rows."""
 
+    def bind(self, backend: RocksBackend) -> None:
+        """Use the committed rows of this back end."""
+        ...
+
     def rows(self, records: Iterable[Record]) -> Rows:
         """What the records, in the order of their offsets, write to the back end."""
         ...
@@ -61,6 +66,9 @@ class StateLog(Protocol):
 
 class MemoryLog:
     """The changelog of a task's operator memory, whose records are the rows themselves."""
+
+    def bind(self, backend: RocksBackend) -> None:
+        """The records say all there is to say."""
 
     def rows(self, records: Iterable[Record]) -> Rows:
         return {TASK: {key: value for key, value, _ in records}}
@@ -150,6 +158,7 @@ class Copies:
         backend = self._open(spec.task_id, stores)
         found, known = _reached(backend)
         gone = any(place in found and found[place] < start for place, start in starts.items())
+        gone = gone or any(place in found and _is_of_old_form(log, backend) for place, log in logs.items())
         if gone or any(known.get(topic, ids[topic]) != ids[topic] for topic, _ in logs):
             backend.close()
             self._delete(spec.task_id, "its changelogs no longer have what comes next")
@@ -158,6 +167,8 @@ class Copies:
         if new:
             backend.write({CHECKPOINT: new})
         positions = {place: found.get(place, starts.get(place, 0)) for place in logs}
+        for log in logs.values():
+            log.bind(backend)
         copy = self._copies[spec.task_id] = Copy(spec.task_id, backend, logs, positions)
         if logs:
             self._by_place |= dict.fromkeys(logs, copy)
@@ -271,7 +282,7 @@ class Copies:
             copy.restored += len(messages)
             self.restored += len(messages)
         self.rate.mark(time.time_ns() // 1_000_000, sum(map(len, arrived.values())))
-        batch[CHECKPOINT] = checkpoint(reached)
+        batch.setdefault(CHECKPOINT, {}).update(checkpoint(reached))
         copy.backend.write(batch)
         copy.positions.update(reached)
         self._say(copy)
@@ -325,10 +336,17 @@ def _reached(backend: RocksBackend) -> tuple[dict[Place, int], dict[str, str]]:
         kind, name = key.split(b"\0", 1)
         if kind == b"topic":
             ids[name.decode()] = row.decode()
-        else:
+        elif kind == b"offset":
             topic, partition = name.rsplit(b"\0", 1)
             offsets[topic.decode(), int(partition)] = int(row)
     return offsets, ids
+
+
+def _is_of_old_form(log: StateLog, backend: RocksBackend) -> bool:
+    """Whether an earlier release has restored a versioned store here, which did not tell versions from rows."""
+    if not isinstance(log, Changelog) or log.spec.kind != "versioned":
+        return False
+    return backend.get_many(CHECKPOINT, [CHECKPOINT_TIME + log.name.encode()]) == [None]
 
 
 def _last_used(path: Path) -> float:

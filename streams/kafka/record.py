@@ -23,7 +23,7 @@ from headwater.errors import StateError
 from headwater.streams.connection import Passing
 from headwater.streams.identity import Fit, Identity, Part, StoreIdentity, compare, first
 from headwater.streams.kafka.client_log import client_log
-from headwater.streams.kafka.cluster import ANSWER, CHANGELOG, Cluster, NewInternal, kafka_fault
+from headwater.streams.kafka.cluster import ANSWER, Cluster, kafka_fault
 from headwater.streams.kafka.settings import for_lone_consumers, for_producers
 
 __all__ = ["KafkaRecord", "identity_topic"]
@@ -136,9 +136,8 @@ class KafkaRecord:
         }
         return {name for name in names if _NUMBER.search(name) and _NUMBER.sub("#", name) in shapes}
 
-    def keep(self, now: Identity, renamed: Mapping[str, str | None], replication_factor: int | None) -> Fit:
-        """Compare, and record what fits from now on."""
-        self._cluster.ensure([NewInternal(self._topic, 1, CHANGELOG)], replication_factor)
+    def keep(self, now: Identity, renamed: Mapping[str, str | None]) -> Fit:
+        """Compare, and record what fits from now on; the topic is there."""
         for _ in range(_TRIES):
             producer = Producer(
                 {**for_producers(self._settings), "transactional.id": self._topic}, logger=client_log

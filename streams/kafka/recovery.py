@@ -9,7 +9,7 @@ from headwater.dsl.topology import StoreSpec
 from headwater.state.backend import Backend
 from headwater.state.layout import HELD, escape, pack_time, unpack_time
 from headwater.state.retention import first_live_time, segment_length
-from headwater.streams.kafka.changelog import Rows
+from headwater.streams.kafka.changelog import CHECKPOINT, CHECKPOINT_TIME, Rows
 
 __all__ = ["expired", "observed"]
 
@@ -35,6 +35,11 @@ def observed(spec: StoreSpec, backend: Backend, memory: Any = None, leapt: int =
     >>> observed(spec, backend, (5,)), observed(spec, backend, (5,), leapt=9), observed(spec, backend, (5,), leapt=8)
     ((9,), (5,), (9,))
     """
+    if spec.kind == "versioned":
+        (time,) = backend.get_many(CHECKPOINT, [CHECKPOINT_TIME + spec.rows.encode()])
+        if time is None or (memory is not None and int(time) <= leapt):
+            return memory
+        return (max(int(time), *(memory or (-1,))),)
     if spec.kind not in ("window", "session"):
         return memory
     newest = next((unpack_time(key, 0) for key, _ in backend.scan(f"{spec.rows}|time", b"", None, reverse=True)), -1)

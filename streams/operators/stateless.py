@@ -47,7 +47,7 @@ def filter_records(op: ops.Filter, site: Site) -> Step:
         def keep_others(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             try:
                 rejected = predicate(key, value)
-                if rejected and rejected is not True:
+                if rejected is not True and rejected:
                     check_ran(predicate, rejected)
             except Exception as error:
                 fault(error, key, value, timestamp, headers)
@@ -60,7 +60,7 @@ def filter_records(op: ops.Filter, site: Site) -> Step:
     def keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
             accepted = predicate(key, value)
-            if accepted and accepted is not True:
+            if accepted is not True and accepted:
                 check_ran(predicate, accepted)
         except Exception as error:
             fault(error, key, value, timestamp, headers)

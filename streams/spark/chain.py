@@ -16,31 +16,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from headwater.dsl import ops
-from headwater.dsl.config import Config
-from headwater.dsl.topology import ProcessorNode
 from headwater.streams.set_back import SetBack
 from headwater.streams.spark.counts import Reports, reported
 from headwater.streams.spark.intake import IntakePlan, intake
-from headwater.streams.spark.rows import COLUMNS, SCHEMA, Row, slots
+from headwater.streams.spark.record import check_state
+from headwater.streams.spark.rows import COLUMNS, REGISTER, SCHEMA, Row, slots
 from headwater.streams.spark.shard import Routes, ShardPlan, run_shard
 from headwater.streams.spark.stages import Stage, Stages
 from headwater.streams.spark.state import SparkCells
 
-__all__ = ["build_chain", "intake_plan", "needs_clock", "routes_of", "shard_plan", "variable"]
-
-# What emits by the wall clock, or lets the user look at it.
-_BY_CLOCK = (ops.Process, ops.StreamJoinSide)
-
-
-def needs_clock(stages: Stages, config: Config) -> bool:
-    """Whether a batch may have to do something that no record asks for, or asks the time."""
-    if config.max_task_idle_ms:
-        return True
-    nodes = [node for stage in stages.chained if stage.spec is not None for node in stage.spec.topology.nodes.values()]
-    found = [node.op for node in nodes if isinstance(node, ProcessorNode)]
-    return any(isinstance(op, _BY_CLOCK) or getattr(op, "on_close", False) for op in found)
-
+__all__ = ["build_chain", "intake_plan", "routes_of", "shard_plan", "variable"]
 
 def variable(stage: Stage) -> str:
     """The name of a stage's state variable in Spark."""
@@ -64,27 +49,32 @@ def build_chain(
     set_back: SetBack | None = None,
     reports: Reports | None = None,
     run: str | None = None,
+    recorded: bytes | None = None,
 ) -> DataFrame:
     """The rows that a query's stages make of source rows, over so many Spark partitions.
 
-    What shards report is among the rows, and goes to `reports` too if that is given.
+    What shards report is among the rows, and goes to `reports` too if that is given. With `recorded`, which says what
+    the query is, state that was kept by another is refused; where there is a file for that, it is not needed.
     """
     routes = routes_of(stages)
+    first = stages.chained[0].number if recorded is not None else None
     # Spark measures an Arrow batch after each row it adds, and goes through all nulls in a column of lists for that.
     headers = F.coalesce("headers", F.array().cast(sources.schema["headers"].dataType))
-    rows = sources.withColumn("headers", headers).mapInArrow(intake(intake_plan(stages, routes)), SCHEMA)
+    rows = sources.withColumn("headers", headers).mapInArrow(intake(intake_plan(stages, routes), first), SCHEMA)
     if ticks is not None:
         rows = rows.unionByName(ticks)
     for stage in stages.chained:
         plan = replace(shard_plan(stages, stage, routes, unnumbered, at_once), set_back=set_back, run=run)
         keys = slots(stage.shards, partitions)
         shard = F.when(F.col("to") == stage.number, F.col("shard")).otherwise(F.col("by_shard") % stage.shards)
-        slot = F.element_at(F.array(*map(F.lit, keys)), shard + 1)
+        # In front of them the register, whose place is the same whatever the shards are.
+        places = [REGISTER, *keys] if stage.number == first else keys
+        slot = F.element_at(F.array(*map(F.lit, places)), shard + 1 + len(places) - len(keys))
         rows = (
             rows.withColumn("slot", slot)
             .groupBy("slot")
             .transformWithStateInPandas(
-                StageProcessor(plan, variable(stage), {key: at for at, key in enumerate(keys)}, reports),
+                StageProcessor(plan, variable(stage), {key: at for at, key in enumerate(keys)}, reports, recorded),
                 SCHEMA,
                 "update",
                 "none",
@@ -144,17 +134,29 @@ class StageProcessor(StatefulProcessor):
     """A stage as Spark runs it: called once per shard and batch."""
 
     def __init__(
-        self, plan: ShardPlan, variable: str, shards: Mapping[int, int], reports: Reports | None = None
+        self,
+        plan: ShardPlan,
+        variable: str,
+        shards: Mapping[int, int],
+        reports: Reports | None = None,
+        recorded: bytes | None = None,
     ) -> None:
         self._plan = plan
         self._variable = variable
         self._shards = shards
         self._reports = reports
+        self._recorded = recorded
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._cells = SparkCells(handle.getMapState(self._variable, "key binary", "value binary"))
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        if self._recorded is not None:
+            check_state(self._cells, self._recorded)
+        if key[0] == REGISTER:
+            for _ in rows:
+                pass
+            return
         shard = self._shards[key[0]]
         own: list[Row] = []
         for frame in rows:

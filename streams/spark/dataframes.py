@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,16 +21,17 @@ from headwater.dsl.config import Config
 from headwater.dsl.serde import Float64, Int64, Json, Serde, SessionWindowed, Str, TimeWindowed
 from headwater.dsl.topology import Sink, Source, Topology
 from headwater.errors import StreamsError, TopologyError
-from headwater.streams.spark.chain import build_chain, needs_clock
+from headwater.streams.spark.chain import build_chain
 from headwater.streams.spark.clock import Ticks, tick_options
 from headwater.streams.spark.columns import Check, checked, encoded_long
 from headwater.streams.spark.counts import Counts, report_to
 from headwater.streams.spark.native import Native
 from headwater.streams.spark.query import plan_natively
+from headwater.streams.spark.record import Recorded
 from headwater.streams.spark.rows import COLUMNS, DRAIN, OUTPUT, SCHEMA, SOURCE, unpack_batch
 from headwater.streams.spark.session import configure
 from headwater.streams.spark.shipping import check_executors, ship
-from headwater.streams.spark.stages import Stages
+from headwater.streams.spark.stages import Stages, needs_clock
 
 __all__ = ["DataFrames", "to_dataframes"]
 
@@ -80,7 +82,8 @@ def to_dataframes(
     `headers`, `partition` and `offset`. Keys and values are binary as in a topic, text for `Str`, JSON text, numbers,
     structs, maps and arrays for `Json`, whole numbers for `Int64`. Records are taken in the order of `offset` in each
     partition; without that column, by timestamp, and those with equal timestamps by the number or timestamp in the
-    column `order_by`. Without `partition`, the key decides on one of `partitions`.
+    column `order_by`. Without `partition`, the key decides on one of `partitions`, by default as many as Spark has
+    cores. Where DataFrames stream, the number must be given, and a checkpoint that was made with another is refused.
 
     Results have `key`, `value` (text, numbers, structs of windows where the topic's serdes are such), `timestamp`,
     `headers`, `partition` if one was chosen, and `shard` and `order`: of two results in one shard (none where no step
@@ -103,6 +106,13 @@ def to_dataframes(
     # The first use of it starts what state reports to, which a session that runs no query lacks.
     assert spark.streams
     count = spark.sparkContext.defaultParallelism if partitions is None else partitions
+    if streaming and partitions is None:
+        raise StreamsError(
+            "to_dataframes() needs partitions= where DataFrames stream: state belongs to the partition its key is in, "
+            "and the number must be the same whenever the query is started again. Give one, such as "
+            f"partitions={count}, the number of cores here; a query that was begun without goes on with the number of "
+            "cores it had then"
+        )
     if count < 1:
         raise StreamsError(f"to_dataframes() spreads records over at least one partition, not partitions={partitions}")
     readers = _readers(topology, frames)
@@ -115,7 +125,7 @@ def to_dataframes(
     chain = None
     if any(stage.kind != "native" for stage in planned.stages):
         check_executors(spark, ship(spark, topology, config))
-        chain = _chain(spark, _in_order(planned), config, sources, unnumbered, streaming, counts)
+        chain = _chain(spark, topology, _in_order(planned), config, sources, unnumbered, streaming, counts)
     results = DataFrames(counts)
     for topic, (key, value) in written.items():
         parts = [
@@ -137,6 +147,7 @@ def to_dataframes(
 
 def _chain(
     spark: SparkSession,
+    topology: Topology,
     planned: Stages,
     config: Config,
     sources: DataFrame,
@@ -161,8 +172,12 @@ def _chain(
             "spark.sql.shuffle.partitions to %d while the results are computed, or give partitions= a larger number",
             over, widest, widest,
         )  # fmt: skip
+    recorded = None
+    if streaming:
+        query = Recorded.of(topology, config, planned, lambda topics: {}, over)
+        recorded = msgspec.json.encode(msgspec.structs.replace(query, query=""))
     reports = report_to(spark.sparkContext, counts)
-    return build_chain(planned, sources, ticks, over, unnumbered=unnumbered, reports=reports)
+    return build_chain(planned, sources, ticks, over, unnumbered=unnumbered, reports=reports, recorded=recorded)
 
 
 def _in_order(planned: Stages) -> Stages:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from headwater.dsl.partitioner import partition_for
 from headwater.errors import StreamsError
 from headwater.state.memory import MemoryBackend
-from headwater.streams.spark.rows import PACKED, SOURCE, Row, arrow_schema, pack_batch, unpack
+from headwater.streams.spark.rows import PACKED, REGISTER, SOURCE, Row, arrow_schema, pack_batch, unpack
 from headwater.streams.spark.shard import Report, Routes, collecting_seldom, output_rows, specification
 from headwater.streams.task import Task
 
@@ -42,14 +42,19 @@ class IntakePlan:
         return found or ()
 
 
-def intake(plan: IntakePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function that Spark maps over Arrow batches of source rows."""
+def intake(plan: IntakePlan, register: int | None = None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function that Spark maps over Arrow batches of source rows.
+
+    With `register`, that stage is asked in every batch whether its state is this query's.
+    """
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         partition = _Partition(plan)
         for batch in batches:
             yield from row_batches(partition.take(batch))
         yield from row_batches(partition.close())
+        if register is not None:
+            yield from row_batches([(register, REGISTER, None, SOURCE, REGISTER, 0, None)])
 
     return run
 

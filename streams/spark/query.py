@@ -31,7 +31,7 @@ from headwater.streams.clocks import HOUR_MS, date_of, system_clock
 from headwater.streams.identity import with_kept_stores
 from headwater.streams.set_back import SetBack
 from headwater.streams.spark.brokers import Broker, open_broker
-from headwater.streams.spark.chain import build_chain, needs_clock
+from headwater.streams.spark.chain import build_chain
 from headwater.streams.spark.clock import Ticks, tick_options
 from headwater.streams.spark.counts import LateWarnings, steps_of
 from headwater.streams.spark.native import Native, nativize, packed_rows
@@ -41,7 +41,7 @@ from headwater.streams.spark.session import configure
 from headwater.streams.spark.set_back import read_request
 from headwater.streams.spark.shard import Report
 from headwater.streams.spark.shipping import check_executors, ship
-from headwater.streams.spark.stages import Stages, stages
+from headwater.streams.spark.stages import Stages, needs_clock, stages
 from headwater.streams.spark.views import CommittedStores
 
 __all__ = ["SparkBackend", "SparkQuery", "Writer", "plan_natively", "plan_stages"]

@@ -6,6 +6,7 @@ as streams/identity.py says. Repartition topics are no part of it: nothing stays
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
@@ -17,12 +18,14 @@ from headwater.dsl.topology import Topology
 from headwater.errors import StreamsError, TopologyError
 from headwater.streams.identity import Fit, Identity, StoreIdentity, compare, from_description, identity_of
 from headwater.streams.log_record import announce
-from headwater.streams.spark.chain import needs_clock
-from headwater.streams.spark.stages import Stages
+from headwater.streams.spark.stages import Stages, needs_clock
+from headwater.streams.spark.state import Cells
 
-__all__ = ["FILE", "Recorded", "take_up"]
+__all__ = ["FILE", "Recorded", "check_state", "take_up"]
 
 FILE = "headwater.json"
+# The cell of a shard that says which query has made its state, where there is no file for that.
+CELL = b"i"
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -116,6 +119,15 @@ class Recorded(msgspec.Struct, frozen=True):
         was, wanted = _read(self.known()), _read(now.known())
         if was != wanted:
             found.append(f"it read {', '.join(sorted(was))} and now reads {', '.join(sorted(wanted))}")
+        else:
+            # Global tables' too; topics of a pattern may come and go.
+            patterns = [re.compile(topic) for topic in was]
+            others = [
+                topic
+                for topic in sorted(self.topics.keys() ^ now.topics.keys())
+                if not any(pattern.fullmatch(topic) for pattern in patterns)
+            ]
+            found += [f"the topic {topic!r} was {'' if topic in self.topics else 'not '}read" for topic in others]
         for topic, count in self.topics.items():
             if topic in now.topics and now.topics[topic] != count:
                 found.append(
@@ -147,6 +159,44 @@ def _without_topics(identity: Identity) -> Identity:
 
 def _read(identity: Identity) -> set[str]:
     return {topic for part in identity.parts if not part.gone for topic in part.topics}
+
+
+def check_state(cells: Cells, now: bytes) -> None:
+    """Refuse the state of a shard that another query than this has made; note in new state which one makes it.
+
+    For queries over DataFrames, whose checkpoint is the user's and not known before they run. State that earlier
+    versions have made does not say whose it is, and is taken for this one's.
+    """
+    data = cells.get(CELL)
+    if data == now:
+        return
+    if data is not None:
+        noted, query = (msgspec.json.decode(each, type=Recorded) for each in (data, now))
+        faults: list[str] = []
+        try:
+            identity = noted.fit(query, {}).identity
+        except TopologyError as error:
+            faults += error.faults
+        if noted.partitions != query.partitions:
+            faults.append(
+                f"spark.sql.shuffle.partitions was {noted.partitions} and is {query.partitions}, which decides where "
+                f"state is looked for: set it to {noted.partitions} before to_dataframes() is called"
+            )
+        if faults:
+            told = "; ".join(fault.replace("\n", " ") for fault in faults)
+            raise StreamsError(
+                f"to_dataframes(): the checkpoint of this query has state of another: {told}. Give what it was begun "
+                f"with ({_given(noted)}), or start the query with a new checkpoint, from the beginning of its input"
+            )
+        now = msgspec.json.encode(msgspec.structs.replace(query, identity=identity))
+    if data != now:
+        cells.put(CELL, now)
+
+
+def _given(noted: Recorded) -> str:
+    """The arguments of to_dataframes() with which a query was begun."""
+    widths = sorted({*noted.topics.values()})
+    return ", ".join(f"partitions={width}" for width in widths)
 
 
 def take_up(

@@ -29,6 +29,7 @@ __all__ = [
     "DRAIN",
     "OUTPUT",
     "PACKED",
+    "REGISTER",
     "REPORT",
     "SCHEMA",
     "SOURCE",
@@ -52,6 +53,8 @@ SOURCE_SCHEMA = (
 )
 OUTPUT, REPORT = -1, -2
 SOURCE = -1
+# In place of a shard: where the first stage keeps what the query is, whatever shards it has.
+REGISTER = -1
 DRAIN = b"drain"
 
 Row: TypeAlias = tuple[int, int, str | None, int, int, int, bytes | None]

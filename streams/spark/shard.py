@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, chain, groupby, pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -445,13 +445,18 @@ class _Shard:
         for topic, records in come.items():
             # Stages that keep nothing say nothing: they send records with the times they have read.
             reached = accumulate((record[2] for _, record in records), max)
-            coming = [
-                _Coming(copies.due(told, own, time, topic in plan.answers), told, record)
-                for (told, record), time in zip(records, reached, strict=True)
-            ]
-            coming.sort(key=lambda one: (one.due, one.beside(own, copies)))
+            is_answer = topic in plan.answers
+            coming = []
+            for (tags_, record), time in zip(records, reached, strict=True):
+                told = _told(tags_, own)
+                due = copies.due(told, int(tags_.get(TIME, time)), is_answer)
+                coming.append((due, copies.beside(told), told, tags_, record))
+            coming.sort(key=lambda one: one[:2])
             first = min((record[4] for _, record in records), default=0)
-            queues[topic] = deque(replace(one, record=(*one.record[:4], first + at)) for at, one in enumerate(coming))
+            queues[topic] = deque(
+                _Coming(due, told, tags_, (*record[:4], first + at))
+                for at, (due, _, told, tags_, record) in enumerate(coming)
+            )
         round_ = _Round(plan, self._shard)
         tags: dict[tuple[str, int], Tags] = {}
 
@@ -464,10 +469,10 @@ class _Shard:
             one = queues[topic].popleft()
             for copied in copies.take(one.due):
                 take(*copied)
-            for other, offset in one.needs(own).items():
+            for other, offset in one.told.offsets.items():
                 while other in plan.copied and queues.get(other) and queues[other][0].record[4] <= offset:
                     take_next(other)
-            tags[topic, one.record[4]] = one.told
+            tags[topic, one.record[4]] = one.tags
             take(topic, one.record)
 
         for is_copied in (False, True):
@@ -572,21 +577,13 @@ class _Round:
         return msgspec.json.encode(msgspec.structs.replace(told, exact=name in self._asked))
 
 
-@dataclass(frozen=True)
-class _Coming:
+class _Coming(NamedTuple):
     """A record that comes round: how many copied records are taken before it, and what it was told."""
 
     due: int
-    told: Tags
+    told: _Told
+    tags: Tags
     record: RawRecord
-
-    def needs(self, own: str) -> dict[str, int]:
-        """How far this shard was, as far as the sender knew."""
-        return _told(self.told, own).offsets
-
-    def beside(self, own: str, copies: _Copies) -> list[tuple[str, int]]:
-        """The same for what goes round itself; it orders records that come at the same time."""
-        return sorted((topic, offset) for topic, offset in self.needs(own).items() if topic not in copies)
 
 
 class _Copies:
@@ -594,7 +591,6 @@ class _Copies:
     several topics the one whose next record has the lowest timestamp goes first."""
 
     def __init__(self, topics: Mapping[str, list[RawRecord]]) -> None:
-        self._topics = topics
         merged = sorted(
             (
                 (time, at, topic, record)
@@ -613,20 +609,20 @@ class _Copies:
             places.append(place + 1)
         self._taken = 0
 
-    def __contains__(self, topic: str) -> bool:
-        return topic in self._topics
-
-    def due(self, told: Tags, own: str, time: int, is_answer: bool) -> int:
-        """How many copied records are taken before a record that was told this, or else was sent at this time.
+    def due(self, told: _Told, time: int, is_answer: bool) -> int:
+        """How many copied records are taken before a record that was told this, and was sent at this time.
 
         At equal times what was read comes before what was repartitioned. Only the answers of a foreign-key join come
         before: a row that was read at that time has asked after they were sent.
         """
-        needs = _told(told, own)
-        place = self._place(needs)
-        if needs.exact:
+        place = self._place(told)
+        if told.exact:
             return place
-        return max(place, (bisect_left if is_answer else bisect_right)(self._times, int(told.get(TIME, time))))
+        return max(place, (bisect_left if is_answer else bisect_right)(self._times, time))
+
+    def beside(self, told: _Told) -> list[tuple[str, int]]:
+        """How far this shard was in what goes round itself; it orders records that come at the same time."""
+        return sorted((topic, offset) for topic, offset in told.offsets.items() if topic not in self._places)
 
     def _place(self, told: _Told) -> int:
         """How many records had been taken when this shard was so far."""

@@ -21,7 +21,7 @@ from headwater.errors import TopologyError
 from headwater.streams.plan import plan
 from headwater.streams.task import TaskSpec
 
-__all__ = ["Stage", "Stages", "stages"]
+__all__ = ["Stage", "Stages", "needs_clock", "stages"]
 
 
 @dataclass(frozen=True)
@@ -318,3 +318,16 @@ def _keeps_nothing(part: Topology, topics: tuple[str, ...], internal: frozenset[
         and topics[0] not in internal
         and not any(_uses(node) or _may_read_globals(node) for node in part.nodes.values())
     )
+
+
+# What emits by the wall clock, or lets the user look at it.
+_BY_CLOCK = (ops.Process, ops.StreamJoinSide)
+
+
+def needs_clock(stages: Stages, config: Config) -> bool:
+    """Whether a batch may have to do something that no record asks for, or asks the time."""
+    if config.max_task_idle_ms:
+        return True
+    nodes = [node for stage in stages.chained if stage.spec is not None for node in stage.spec.topology.nodes.values()]
+    found = [node.op for node in nodes if isinstance(node, ProcessorNode)]
+    return any(isinstance(op, _BY_CLOCK) or getattr(op, "on_close", False) for op in found)

@@ -130,3 +130,22 @@ def test_topics_go_out_and_come_back(headwater: Command, folder: Path) -> None:
     headwater("topics", "create", "empty")
     assert headwater("log", "export", "empty", "--to", "empty.parquet").lines == ["There was nothing to move."]
     assert headwater("log", "import", "empty.parquet", "--topic", "x").lines == ["There was nothing to move."]
+
+
+def test_repair_shows_what_is_lost_and_does_it_only_when_told_to(orders: Command, folder: Path) -> None:
+    file = damaged(folder)
+    data = file.read_bytes()
+    found = orders("log", "verify")
+    assert (found.code, "headwater log repair orders" in found.text) == (1, True)
+    for name in ("orders", "orders-1"):
+        found = orders("log", "repair", name)
+        assert found.code == 0, found.err
+        assert "orders-1: offsets 0 to 1 lost: " in found.text
+        assert "nothing was changed: --yes does it" in found.text
+        assert file.read_bytes() == data
+    found = orders("log", "repair", "orders", "--yes")
+    assert (found.code, "done" in found.text) == (0, True), found.err
+    assert orders("log", "verify").code == 0
+    assert json.loads(orders("log", "repair", "orders", "--json").text)["done"] is False
+    assert "nothing to repair" in orders("log", "repair", "orders").text
+    assert orders("log", "repair", "nothing").code == 1

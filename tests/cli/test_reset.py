@@ -164,3 +164,24 @@ def test_what_is_wrong_is_told(folder: Path, headwater: Command, path: str) -> N
     assert "give one" in headwater("reset", path, "--topic", "words", "--yes").err
     assert headwater("reset", path, "--to-latest", "--to-earliest").code == 2
     assert "There is no log in" in headwater("reset", path, "--broker", "log://./nowhere").err
+
+
+def test_only_what_is_no_longer_used_is_deleted(folder: Path, headwater: Command, path: str) -> None:
+    changed = APP.replace('.count(store="counts")', '.reduce(lambda old, new: new, store="latest")')
+    without = write(folder, text=changed.replace("counted", "latest-words"))
+    broker = f"log://{folder / '.headwater'}"
+    topology, stem = load_app(without)
+    with open_app(topology, settings([], {"app_id": stem}), broker) as app:
+        app.wait_idle()
+    shown = headwater("reset", without, "--unused", "--dry-run")
+    assert shown.text.splitlines() == ["store to delete: counts", "(nothing was changed: --dry-run)"]
+    found = headwater("reset", without, "--unused", "--json")
+    assert found.json["stores"] == ["counts"]
+    assert found.json["topics"] == []
+    assert headwater("reset", without, "--unused", "--dry-run").text.startswith("words has nothing unused.")
+    refused = headwater("reset", without, "--unused", "--to-latest", "--yes")
+    assert refused.code == 1
+    assert "--unused leaves offsets as they are" in refused.err
+    # It goes on where it was, and so does the one with the store that was deleted: with an empty one.
+    fill(folder, "tea", at=2000)
+    assert process_all(folder, write(folder, text=APP)) == {"tea": 1}

@@ -155,6 +155,7 @@ def test_state_of_another_layout(folder: Path, headwater: Command) -> None:
     assert backend._database is not None
     backend._database[b"layout"] = b'{"version": 0, "stores": ["old"]}'
     backend.close()
+    (folder / ".headwater" / "apps" / "words" / "topology.txt").write_text("Topologies:\n ")
     found = headwater("run", path)
     assert (found.code, found.err.count("\n")) == (1, 1)
     assert "has layout version 0, not 1. Start with the version and the topology that wrote it, or reset" in found.err

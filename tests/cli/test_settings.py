@@ -197,3 +197,13 @@ def test_options_of_a_worker_that_do_not_go_together(folder: Path, headwater: Co
         found = headwater("run", "app.py", *options)
         assert found.code == 1
         assert told in found.err
+
+
+def test_names_that_have_changed(folder: Path) -> None:
+    (folder / "headwater.toml").write_text('[app.renamed]\ncounts = "sums"\nold = ""\n')
+    assert settings([], {}).renamed == {"counts": "sums", "old": None}
+    assert settings(["renamed=a=b,c="], {}).renamed == {"a": "b", "c": None}
+    with pytest.raises(StreamsError, match=r"'a' should be OLD=NEW"):
+        settings(["renamed=a"], {})
+    with pytest.raises(StreamsError, match="renamed must be a mapping from old names to new ones, each new one once"):
+        settings(["renamed=a=b,c=b"], {})

@@ -14,7 +14,7 @@ import logging
 import shutil
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -265,7 +265,7 @@ def _of_file(base: Base, path: Path, rng: Random) -> Damage | None:
 
 
 @contextmanager
-def warnings() -> Iterable[list[str]]:  # type: ignore[misc]
+def warnings() -> Iterator[list[str]]:
     """Collect what is warned of."""
     found: list[str] = []
 

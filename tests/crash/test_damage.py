@@ -3,8 +3,10 @@ never an unnamed error, never an endless retry. 100 of them here, 1,000 with HEA
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -20,14 +22,22 @@ PARTS = 10
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
-    return bases(tmp_path_factory.mktemp("bases"))
+def folder() -> Iterator[Path]:
+    """A directory in memory, if there is such a place: thousands of syncs are not what is tried here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="headwater-damage-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def made(folder: Path) -> list[Base]:
+    return bases(folder)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_damage_gives_a_wrong_result_or_an_unnamed_error(made: list[Base], tmp_path: Path, part: int) -> None:
+def test_no_damage_gives_a_wrong_result_or_an_unnamed_error(made: list[Base], folder: Path, part: int) -> None:
     count = (1_000 if MANY else 100) // PARTS
-    trials = [trial(made, tmp_path, SEED + part * count + number) for number in range(count)]
+    trials = [trial(made, folder, SEED + part * count + number) for number in range(count)]
     counted = Counter(" > ".join(one.verdicts) for one in trials)
     print(f"seeds from {SEED + part * count}: {dict(counted)}")
     assert [str(one) for one in trials if not one.good] == []
@@ -36,7 +46,7 @@ def test_no_damage_gives_a_wrong_result_or_an_unnamed_error(made: list[Base], tm
 
 
 def test_without_the_checks_damages_give_wrong_results(
-    made: list[Base], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: list[Base], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: the comparison is able to fail, and what keeps it from failing are the checks."""
     monkeypatch.setattr(LogConnection, "check", lambda self, spec, path, stores: None)
@@ -46,7 +56,7 @@ def test_without_the_checks_damages_give_wrong_results(
     for seed in range(10_000):
         damage = str(random_damage(*_chosen(made, seed)))
         if damage.startswith(("older copy of apps", "delete apps/shop")) and "." not in damage:
-            wrong += "wrong" in trial(made, tmp_path, seed).verdicts
+            wrong += "wrong" in trial(made, folder, seed).verdicts
             if wrong >= 2:
                 return
     pytest.fail("no damage was noticed")

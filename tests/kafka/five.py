@@ -10,7 +10,19 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from headwater import Bytes, Int64, JoinWindows, Str, StreamsBuilder, TimeWindowed, TimeWindows, Topology, Window
+from headwater import (
+    Bytes,
+    Int64,
+    JoinWindows,
+    Str,
+    StreamsBuilder,
+    Suppress,
+    TimeWindowed,
+    TimeWindows,
+    Topology,
+    Versioned,
+    Window,
+)
 from headwater import TopologyTestDriver as Driver
 from headwater.dsl.partitioner import partition_for
 from tests.kafka.broker import PATIENCE, Broker
@@ -18,6 +30,7 @@ from tests.kafka.reading import records
 
 PARTITIONS = 2
 WINDOW = timedelta(seconds=10)
+VERSIONS = timedelta(minutes=1)
 # Near the present: changelogs of windows forget by the broker's clock.
 BEGIN = int(time.time()) // 100 * 100_000 - 600_000
 WORDS = ("tea", "milk", "größe", "sugar", "a", "ox", "lemon", "rum")
@@ -126,6 +139,43 @@ def left_join(out: str, left: str, right: str) -> Topology:
     return builder.build()
 
 
+def versioned(out: str, lines: str, users: str) -> Topology:
+    """Each line with what its user was at the time: updates that come late change the past, and lines look back."""
+    builder = StreamsBuilder()
+    stream = builder.stream(lines, key=Str(), value=Str())
+    table = builder.table(
+        users, key=Str(), value=Str(), store=Versioned("versions", key=Str(), value=Str(), retention=VERSIONS)
+    )
+    stream.join(table, lambda line, user: f"{line}/{user}").to(out, key=Str(), value=Str())
+    return builder.build()
+
+
+def graceful(out: str, lines: str, users: str) -> Topology:
+    """The same for lines that wait for their users."""
+    builder = StreamsBuilder()
+    stream = builder.stream(lines, key=Str(), value=Str())
+    table = builder.table(
+        users, key=Str(), value=Str(), store=Versioned("versions", key=Str(), value=Str(), retention=VERSIONS)
+    )
+    joined = stream.join(table, lambda line, user: f"{line}/{user}", grace=timedelta(seconds=30))
+    joined.to(out, key=Str(), value=Str())
+    return builder.build()
+
+
+def suppressed(out: str, lines: str) -> Topology:
+    """Counts that are held back for longer than any test: the buffer is what is kept."""
+    builder = StreamsBuilder()
+    (
+        builder.stream(lines, key=Str(), value=Str())
+        .group_by_key(key=Str(), value=Str())
+        .count()
+        .suppress(Suppress.until_time_limit(timedelta(hours=1)))
+        .to_stream()
+        .to(out, key=Str(), value=Int64())
+    )
+    return builder.build()
+
+
 TOPOLOGIES: dict[str, Callable[..., Topology]] = {
     "stateless": stateless,
     "count": count,
@@ -133,12 +183,20 @@ TOPOLOGIES: dict[str, Callable[..., Topology]] = {
     "stream-table": stream_table,
     "left-join": left_join,
 }
-TAKEN_OVER: dict[str, Callable[..., Topology]] = {"count": count, "window": window, "closing": closing}
+TAKEN_OVER: dict[str, Callable[..., Topology]] = {
+    "count": count,
+    "window": window,
+    "closing": closing,
+    "versioned": versioned,
+}
+# What neither of the two can take over from the other.
+NOT_TAKEN_OVER: dict[str, Callable[..., Topology]] = {"suppressed": suppressed, "graceful": graceful}
+TWO_INPUTS = ("stream-table", "left-join", "versioned", "graceful")
 
 
 def topics(topology: str, stem: str) -> tuple[str, ...]:
     """The names of a topology's input topics."""
-    return tuple(f"{stem}-{side}" for side in ("one", "two")[: 2 if topology in ("stream-table", "left-join") else 1])
+    return tuple(f"{stem}-{side}" for side in ("one", "two")[: 2 if topology in TWO_INPUTS else 1])
 
 
 # ---- what goes in ----------------------------------------------------------------------------------------------------
@@ -154,7 +212,8 @@ def inputs(topology: str, names: tuple[str, ...], size: int = 300) -> list[In]:
         for side, name in enumerate(names):
             late = rng.choice((0, 0, 0, 0, 3_000, 17_000)) if len(names) == 1 else rng.choice((0, 0, 0, 4_000))
             key = rng.choice((*KEYS, None) if topology in ("stateless", "left-join") else KEYS)
-            value = None if name == names[-1] and topology == "stream-table" and rng.random() < 0.2 else _line(rng)
+            deleted = name == names[-1] and topology in ("stream-table", "versioned") and rng.random() < 0.2
+            value = None if deleted else _line(rng)
             headers = (("number", str(number).encode()),) if rng.random() < 0.3 else ()
             made.append(In(name, key, value, (at - late) // 2 * 2 + side, headers))
     return made

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater import JoinWindows, StreamsBuilder, StreamsError, TopologyError
+from headwater import JoinWindows, StreamsBuilder, StreamsError, Topology, TopologyError
 from headwater.streams.kafka.connection import KafkaConnection
 from headwater.streams.kafka.roster import Roster
 from headwater.streams.worker import Worker
@@ -76,21 +76,31 @@ def test_a_static_member_that_stopped_in_order_is_taken_back_at_once(place: Plac
     assert "does not take the instance id" not in service.log
 
 
-def test_another_topology_is_refused_while_the_first_runs(place: Place) -> None:
+def with_another_store(place: Place) -> Topology:
     builder = StreamsBuilder()
-    builder.stream(place.source).group_by_key().count(store="counts")
+    stream = builder.stream(place.source)
+    stream.group_by_key().count(store="counts")
+    stream.group_by_key().reduce(lambda old, new: new, store="latest")
+    return builder.build()
+
+
+def test_another_topology_is_refused_while_the_first_runs(place: Place) -> None:
+    more = with_another_store(place)
     with place.app() as app:
         place.send(KEYS)
         app.wait_idle()
         until(lambda: records(place.broker, place.own("workers")))
+        topics = place.topics()
         with pytest.raises(TopologyError, match=f"'{place.app_id}' is running with another topology: stop it first"):
-            place.app(builder.build()).start()
+            place.app(more).start()
+        assert place.topics() == topics
         place.send(KEYS)
         app.wait_idle()
     place.await_counts({"ann": 10, "bob": 10, "cid": 10})
-    with place.app(builder.build()) as app:
+    with place.app(more) as app:
         app.wait_idle()
         assert app.store("counts").get("ann") == 10
+        assert app.store("latest").get("ann") is None
 
 
 def test_of_two_topologies_that_start_at_once_one_goes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +108,7 @@ def test_of_two_topologies_that_start_at_once_one_goes(place: Place, monkeypatch
         return Roster(connection._settings, connection._app_id, connection._slot.id)
 
     monkeypatch.setattr(KafkaConnection, "_enrol", see_nobody)
-    apps = [place.app(), place.app(place.regrouping())]
+    apps = [place.app(), place.app(with_another_store(place))]
     for app in apps:
         # The second may go before it is said to have started.
         with suppress(TopologyError):
@@ -143,7 +153,7 @@ def test_partitions_added_under_an_application_with_state_stop_it_by_name(place:
     app.wait_idle()
     place.widen(place.source, 2)
     said = failed(app)
-    assert f"'{place.own('counts-changelog')}' has 1 partitions, but the topology needs 2" in said
+    assert f"topic '{place.source}' had 1 partitions and has 2, but state belongs to the partitions" in said
     assert "reset the application" in said
     place.await_counts(ALL)
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -18,12 +19,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headwater import SessionWindows, StreamsBuilder, StreamsError, TimeWindows, TopologyError
+from headwater import SessionWindows, StreamsBuilder, StreamsError, TimeWindows, Topology, TopologyError, Versioned
 from headwater.state.rocks import RocksBackend
 from headwater.streams.app import App
 from headwater.streams.kafka import connection, copies
 from headwater.streams.run import open_app
-from tests.kafka.broker import Broker
+from tests.kafka.broker import PATIENCE, Broker
 from tests.kafka.place import Place
 from tests.kafka.reading import start
 from tests.kafka.secured import NAME, PASSWORD, SecuredBroker
@@ -48,19 +49,62 @@ def test_topics_have_the_settings_that_state_and_event_time_need(place: Place) -
     stream.count(store="counts")
     stream.windowed_by(TimeWindows.of(timedelta(minutes=5), grace=timedelta(minutes=1))).count(store="windows")
     stream.windowed_by(SessionWindows.of(timedelta(minutes=5), grace=timedelta(minutes=2))).count(store="sessions")
+    builder.table(place.own("users"), store=Versioned("versions", retention=timedelta(hours=1)))
+    place.broker.create(place.own("users"))
     with place.app(builder.build()) as app:
         app.wait_idle()
-    for topic in ("counts-changelog", "operators-1-changelog"):
+    # Windows too: brokers would delete them by the clock, whatever stream time is.
+    for topic in ("counts-changelog", "operators-1-changelog", "windows-changelog", "sessions-changelog"):
         assert place.settings(topic)["cleanup.policy"] == "compact"
-    retentions = {spec.name: spec.retention_ms for spec in builder.build().stores.values()}
-    for store in ("windows", "sessions"):
-        found = place.settings(f"{store}-changelog")
-        assert sorted(found["cleanup.policy"].split(",")) == ["compact", "delete"]
-        assert int(found["retention.ms"]) == retentions[store] + DAY_MS
+        assert place.settings(topic)["min.compaction.lag.ms"] == "0"
+    assert place.settings("versions-changelog")["cleanup.policy"] == "compact"
+    assert int(place.settings("versions-changelog")["min.compaction.lag.ms"]) == 3_600_000 + DAY_MS
     assert place.settings("again-repartition")["cleanup.policy"] == "delete"
     assert place.settings("again-repartition")["retention.ms"] == "-1"
     for topic in ("counts-changelog", "windows-changelog", "again-repartition", "workers", "operators-0-changelog"):
         assert place.settings(topic)["message.timestamp.type"] == "CreateTime"
+
+
+@pytest.fixture
+def wakeful(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that looks twice a second for what has expired."""
+    often = {"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "500"}
+    broker = Broker(tmp_path / "wakeful", often).start()
+    yield broker
+    broker.kill()
+
+
+def test_open_windows_of_long_ago_survive_a_worker_that_is_replaced(wakeful: Broker, tmp_path: Path) -> None:
+    """As in a backfill. The changelog is one of an earlier release, which had it forget by the clock."""
+    place = Place(wakeful, tmp_path)
+    forgetful = {"cleanup_policy": "compact,delete", "retention_ms": str(DAY_MS)}
+    for topic in ("windows-changelog", "sessions-changelog", "control"):
+        wakeful.create(place.own(topic), **forgetful)
+
+    def counting() -> Topology:
+        builder = StreamsBuilder()
+        stream = builder.stream(place.source).group_by_key()
+        windows, sessions = TimeWindows.of(timedelta(minutes=5)), SessionWindows.of(timedelta(minutes=5))
+        stream.windowed_by(windows).count(store="windows").to_stream().map(lambda key, n: ("windows", n)).to(place.sink)
+        counts = stream.windowed_by(sessions).count(store="sessions").to_stream()
+        counts.filter(lambda key, n: n is not None).map(lambda key, n: ("sessions", n)).to(place.sink)
+        return builder.build()
+
+    settings = {"exactly_once": False, "commit_interval": timedelta(milliseconds=100)}
+    with place.app(counting(), state_dir=tmp_path / "one", **settings) as app:
+        place.send(["ann"] * 3)
+        until(lambda: len(place.out().get("sessions", ())) == 3, PATIENCE)
+        app.wait_idle()
+    # What a topic of that kind has is deleted by now.
+    producer = Producer({"bootstrap.servers": wakeful.bootstrap})
+    producer.produce(place.own("control"), b"v", b"k", timestamp=1000)
+    assert producer.flush(PATIENCE) == 0
+    until(lambda: start(wakeful, place.own("control")) == 1, PATIENCE)
+    with place.app(counting(), state_dir=tmp_path / "two", **settings):
+        place.send(["ann"])
+        until(lambda: len(place.out().get("sessions", ())) == 4, PATIENCE)
+        until(lambda: len(place.out().get("windows", ())) == 4, PATIENCE)
+    assert place.out() == {name: [b"1", b"2", b"3", b"4"] for name in ("windows", "sessions")}
 
 
 def test_records_of_internal_topics_go_when_they_are_processed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +143,7 @@ def test_partition_counts_that_do_not_fit_are_refused(place: Place) -> None:
     with pytest.raises(TopologyError, match=f"{wide}.*3"):
         place.app(builder.build()).start()
     place.broker.create(place.own("counts-changelog"), 2)
-    with pytest.raises(TopologyError, match=r"'.*-counts-changelog' has 2 partitions, but the topology needs 1"):
+    with pytest.raises(TopologyError, match="it had 2 tasks and now has 1, one for each partition"):
         place.app().start()
 
 

@@ -14,6 +14,7 @@ from headwater import Config, run
 from headwater.streams.kafka.offset_notes import decode, note_of
 from tests.kafka.broker import PATIENCE, Broker
 from tests.kafka.five import (
+    NOT_TAKEN_OVER,
     PARTITIONS,
     TAKEN_OVER,
     In,
@@ -27,7 +28,8 @@ from tests.kafka.five import (
     written,
 )
 from tests.kafka.original import Application, Original
-from tests.kafka.reading import settle
+from tests.kafka.reading import records, settle
+from tests.streams.apps import until
 
 
 @contextmanager
@@ -40,12 +42,15 @@ def original(kafka: Broker, directory: Path, applications: list[Application]) ->
 def headwater(kafka: Broker, directory: Path, applications: list[Application]) -> Iterator[None]:
     with ExitStack() as running:
         for app_id, topology, out, names in applications:
-            made = TAKEN_OVER[topology](out, *names)
+            made = {**TAKEN_OVER, **NOT_TAKEN_OVER}[topology](out, *names)
             config = Config(app_id, state_dir=directory, window_emit_interval=timedelta(0))
             running.enter_context(run(made, broker=f"kafka://{kafka.bootstrap}", config=config, block=False))
         yield
 
 
+# The buffers that Kafka Streams cannot read, and what it says of them.
+STORES = {"suppressed": "KTABLE-SUPPRESS-STATE-STORE-0000000004", "graceful": "KSTREAM-JOIN-0000000003-Buffer"}
+STOPS = {"suppressed": "Restoring apparently invalid changelog record", "graceful": "IndexOutOfBoundsException"}
 RUNNERS = {"the original": original, "headwater": headwater}
 
 
@@ -125,3 +130,19 @@ def test_the_other_application_goes_on_to_the_same_result(kafka: Broker, tmp_pat
             application.topology, wanted(application, first, second)
         )
         assert notes(kafka, application) == times(first + second)
+
+
+@pytest.mark.parametrize("topology", NOT_TAKEN_OVER)
+def test_a_buffer_of_ours_stops_kafka_streams_instead_of_being_restored_as_nothing(
+    kafka: Broker, tmp_path: Path, topology: str
+) -> None:
+    app_id = f"not-taken-over-{topology}"
+    application = Application(app_id, topology, f"{app_id}-out", topics(topology, app_id))
+    for topic in (*application.inputs, application.out):
+        kafka.create(topic, PARTITIONS)
+    send(kafka, placed(inputs(topology, application.inputs))[:60])
+    with headwater(kafka, tmp_path / "before", [application]):
+        until(lambda: records(kafka, f"{app_id}-{STORES[topology]}-changelog"), PATIENCE)
+        until(lambda: notes(kafka, application) == times(placed(inputs(topology, application.inputs))[:60]), PATIENCE)
+    with pytest.raises(RuntimeError, match=STOPS[topology]), original(kafka, tmp_path / "after", [application]):
+        pytest.fail("Kafka Streams has restored what it cannot read")

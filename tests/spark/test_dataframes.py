@@ -34,6 +34,8 @@ from headwater import (
 from headwater.dsl.partitioner import partition_for
 from headwater.streams.spark.dataframes import to_dataframes
 from headwater.streams.spark.intake import _parts
+from headwater.streams.spark.record import Recorded, check_state
+from tests.spark.line import DictCells
 
 Sent = tuple[str | None, int, int]  # key, n, timestamp
 NUMBERED = "key string, value struct<n: long>, timestamp long, offset long"
@@ -229,6 +231,83 @@ def test_a_stream_of_files_is_taken_file_by_file(spark: SparkSession, tmp_path: 
         found.setdefault(row.key, []).append((msgspec.json.decode(row.value), row.timestamp))
     assert found == by_driver(sums(), records, "sums")["sums"]
     assert results.metrics()["records-total"] == len(records)
+
+
+class Orders:
+    """A stream of files, and what a query over it has brought: the values of each key in the last run."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._sent = 0
+
+    def send(self, *keys: str) -> None:
+        rows = [(key, (0,), 0, self._sent + at) for at, key in enumerate(keys)]
+        self._sent += len(keys)
+        self._spark.createDataFrame(rows, NUMBERED).write.mode("append").json(str(self._folder / "files"))
+
+    def run(self, topology: Topology, partitions: int | None, shuffle: int = 2) -> dict[str, list[str]]:
+        stream = self._spark.readStream.schema(NUMBERED).json(str(self._folder / "files"))
+        before = self._spark.conf.get("spark.sql.shuffle.partitions")
+        self._spark.conf.set("spark.sql.shuffle.partitions", str(shuffle))
+        found: dict[str, list[str]] = {}
+        try:
+            result = to_dataframes(topology, {"orders": stream}, partitions=partitions)["counts"]
+
+            def gather(batch: DataFrame, number: int) -> None:
+                for row in sorted(batch.collect(), key=lambda row: row.order):
+                    found.setdefault(row.key, []).append(str(row.value))
+
+            writer = result.writeStream.outputMode("update").foreachBatch(gather).trigger(availableNow=True)
+            writer.option("checkpointLocation", str(self._folder / "checkpoint")).start().awaitTermination()
+        finally:
+            assert before is not None
+            self._spark.conf.set("spark.sql.shuffle.partitions", before)
+            self.found = found
+        return found
+
+
+def counted() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("orders").group_by_key().count(store="counts").to_stream().to("counts")
+    return builder.build()
+
+
+def test_a_stream_goes_on_with_its_own_shards_or_not_at_all(spark: SparkSession, tmp_path: Path) -> None:
+    orders = Orders(spark, tmp_path)
+    keys = [f"k{n}" for n in range(12)]
+    orders.send(*keys)
+    with pytest.raises(StreamsError, match=r"needs partitions= where DataFrames stream.*partitions=2"):
+        orders.run(counted(), None)
+    assert orders.run(counted(), 2) == {key: ["1"] for key in keys}
+    orders.send(*keys)
+    for partitions, shuffle, message in (
+        (4, 2, r"'orders' had 2 partitions and now has 4.*\(partitions=2\)"),
+        (2, 5, r"shuffle.partitions was 2 and is 5.*set it to 2 before"),
+    ):
+        with pytest.raises(PySparkException, match=f"headwater.errors.StreamsError: to_dataframes.*{message}"):
+            orders.run(counted(), partitions, shuffle)
+        assert orders.found == {}
+    # As it was begun, it goes on, and nothing was lost or counted twice.
+    assert orders.run(counted(), 2) == {key: ["2"] for key in keys}
+
+
+def test_state_of_an_earlier_version_does_not_say_whose_it_is_and_goes_on() -> None:
+    cells = DictCells({b"t": b"as it was"})
+    check_state(cells, recorded(2, 2))
+    check_state(cells, recorded(2, 2))
+    for other, message in (
+        (recorded(4, 2), "had 2 partitions and now has 4"),
+        (recorded(2, 4), "shuffle.partitions was 2 and is 4"),
+        (recorded(2, 2, topology="another"), "the topology has changed"),
+    ):
+        with pytest.raises(StreamsError, match=message):
+            check_state(cells, other)
+    assert cells == {b"t": b"as it was", b"i": recorded(2, 2)}
+
+
+def recorded(width: int, shuffle: int, topology: str = "") -> bytes:
+    return msgspec.json.encode(Recorded("", "app", topology, {"0": f"task on {width}"}, {"orders": width}, {}, shuffle))
 
 
 def by_minute() -> Topology:

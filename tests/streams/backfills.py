@@ -163,11 +163,11 @@ def records(count: int, seed: int = 5, disorder_ms: int = DISORDER_MS) -> list[S
     return users + [record for _, record in sent] + closing
 
 
-def fill(broker: str, sent: Sequence[Sent]) -> None:
-    """Write the records, each to the partition of its key."""
+def fill(broker: str, sent: Sequence[Sent], prefix: str = "") -> None:
+    """Write the records, each to the partition of its key; topics may have a prefix."""
     with Producer(broker) as producer:
         for topic, key, value, at in sent:
-            producer.send(topic, key=key.encode(), value=json.dumps(value).encode(), timestamp=at)
+            producer.send(prefix + topic, key=key.encode(), value=json.dumps(value).encode(), timestamp=at)
 
 
 def last(results: Iterable[tuple[Any, Any]]) -> dict[bytes, bytes]:

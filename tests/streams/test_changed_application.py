@@ -1,7 +1,8 @@
-"""An application that has changed, on the embedded log: what is said, and that nothing is lost, doubled or overwritten."""
+"""A changed application on the embedded log: what is said, and that nothing is lost, doubled or overwritten."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -9,9 +10,23 @@ from typing import Any
 
 import pytest
 
-from headwater import Admin, Config, Float64, KeyValue, Producer, Str, StreamsBuilder, TimeWindows, Topology
+from headwater import (
+    Admin,
+    Config,
+    Float64,
+    KeyValue,
+    Processor,
+    Producer,
+    Record,
+    Str,
+    StreamsBuilder,
+    TimeWindows,
+    Topology,
+)
 from headwater.errors import StateError, StreamsError, TopologyError
+from headwater.state.rocks import RocksBackend
 from headwater.streams.app import App
+from headwater.streams.changes import TASK, memory_key
 from headwater.streams.log_record import LogRecord
 from headwater.streams.reset import open_reset
 from headwater.streams.run import open_app
@@ -195,7 +210,21 @@ def test_generated_names_that_shift_are_refused_until_the_user_decides(shop: Sho
     assert shop.rows(edited, names[1], renamed={names[0]: names[1]}) == [{"a": 2}]
 
 
-def test_closed_windows_are_not_emitted_again_when_names_shift(shop: Shop) -> None:
+def leave_as_an_earlier_version(shop: Shop, topology: Topology, now: str = "", then: str = "") -> None:
+    """Make the state what an earlier version left: a description and no record, and memory by the names of steps."""
+    directory = shop.folder / "log/apps/shop"
+    (directory / "identity").unlink()
+    (directory / "topology.txt").write_text(topology.describe())
+    if now:
+        backend = RocksBackend(directory / "tasks/0_0", [TASK], others=True)
+        (row,) = backend.get_many(TASK, [memory_key(now)])
+        assert row is not None
+        backend.write({TASK: {memory_key(now): None, memory_key(then): row}})
+        backend.close()
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_closed_windows_are_not_emitted_again_when_names_shift(shop: Shop, earlier: bool) -> None:
     def topology(filtered: bool) -> Topology:
         builder = StreamsBuilder(value=Str())
         stream = builder.stream("in")
@@ -210,6 +239,8 @@ def test_closed_windows_are_not_emitted_again_when_names_shift(shop: Shop) -> No
     shop.send("a", at=11_000)
     at_once = timedelta(0)
     shop.rows(topology(False), window_emit_interval=at_once)
+    if earlier:
+        leave_as_an_earlier_version(shop, topology(False), "step of windows", "node KSTREAM-AGGREGATE-0000000001")
     shop.send("b", at=12_000)
     # Late: its window is closed, whatever the step is called.
     shop.send("a", at=2_000)
@@ -258,10 +289,7 @@ def test_a_sub_topology_added_before_another_does_not_take_its_state(shop: Shop)
 def test_state_of_an_earlier_version_opens_and_is_checked_as_far_as_it_goes(shop: Shop) -> None:
     shop.send("a", "b")
     shop.rows(counting())
-    # As it was left: a description, and no record.
-    directory = shop.folder / "log/apps/shop"
-    (directory / "identity").unlink()
-    (directory / "topology.txt").write_text(counting().describe())
+    leave_as_an_earlier_version(shop, counting())
     assert 'Config(renamed={"counts": "sums"})' in shop.refused(counting("sums"))
     Admin(shop.broker).alter_topic("in", partitions=4)
     assert "it had 1 tasks and now has 4" in shop.refused(counting())
@@ -271,8 +299,7 @@ def test_state_of_an_earlier_version_goes_on(shop: Shop) -> None:
     shop.send("a", "b")
     shop.rows(counting())
     directory = shop.folder / "log/apps/shop"
-    (directory / "identity").unlink()
-    (directory / "topology.txt").write_text(counting().describe())
+    leave_as_an_earlier_version(shop, counting())
     shop.send("a")
     assert shop.rows(counting(), "counts") == [{"a": 2, "b": 1}]
     assert LogRecord(directory, "shop").load() is not None
@@ -294,3 +321,45 @@ def test_state_without_its_record_is_refused_by_name(shop: Shop) -> None:
     assert shop.rows(counting(), "counts") == [{"a": 1}]
     with pytest.raises(StateError, match="is the record of the application 'shop', not of 'other'"):
         LogRecord(record.parent, "other").load()
+
+
+class Remembering(Processor):
+    """Remembers how many records it has seen."""
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.seen = 0
+
+    def process(self, record: Record) -> None:
+        self.seen += 1
+
+
+def test_attributes_of_a_processor_whose_name_has_shifted_are_told(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    def topology(filtered: bool) -> Topology:
+        builder = StreamsBuilder(value=Str())
+        stream = builder.stream("in")
+        if filtered:
+            stream = stream.filter(lambda key, value: True)
+        stream.process(Remembering)
+        return builder.build()
+
+    shop.send("a")
+    shop.rows(topology(False))
+    with caplog.at_level("WARNING", logger="headwater"):
+        shop.rows(topology(True))
+    assert "the attributes of KSTREAM-PROCESSOR-0000000001 are not used" in caplog.text
+
+
+def test_workers_that_start_at_once_for_the_first_time_do_not_disturb_each_other(shop: Shop) -> None:
+    apps = [shop.app(counting()) for _ in range(6)]
+    threads = [threading.Thread(target=app.start) for app in apps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [app.state for app in apps] == ["running"] * 6
+    assert [app.restarts for app in apps] == [0] * 6
+    for app in apps:
+        app.stop()

@@ -208,6 +208,7 @@ class TestProducer:
         with Producer(broker) as producer:
             producer.send("orders", value="x")
             admin.alter_topic("orders", partitions=2)
+            until(lambda: len(admin.describe("orders").partitions) == 2)
             producer.send("orders", value="y", partition=1)
             producer.send("orders", value="z")
         assert [one.end for one in admin.describe("orders").partitions] == [1, 2]

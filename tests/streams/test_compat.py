@@ -1,5 +1,6 @@
-"""`Config(compat="kafka-streams")`: each deliberate difference of decision 008 with and without it. That the traces of
-Kafka Streams hold under it too is tested in tests/conformance."""
+"""`Config(compat="kafka-streams")`: each deliberate difference of decision 008 with and without it. What is expected
+with it is what Kafka Streams' own driver gives (conformance/oracle, Differences.java), and for restarts, which that does
+not have, what its sources say. That its traces hold under it too is tested in tests/conformance."""
 
 from collections.abc import Callable
 from datetime import timedelta

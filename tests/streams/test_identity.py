@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from headwater import (
@@ -289,7 +290,9 @@ def test_a_changelog_that_does_not_have_the_rows_is_refused_where_it_counts() ->
 def test_what_an_earlier_version_left_is_checked_as_far_as_it_goes() -> None:
     topology = counting("old")
     before = from_description("app", topology.describe(), {0: 2})
-    assert fit(before, built(topology)).identity == built(topology)
+    after = fit(before, built(topology)).identity
+    assert after.stores["old"].formerly == ("node KSTREAM-AGGREGATE-0000000001", "shared KTABLE-TOSTREAM-0000000002")
+    assert msgspec.structs.replace(after.stores["old"], formerly=()) == built(topology).stores["old"]
     assert "it had 2 tasks and now has 4" in refused(before, built(topology, 4))
     assert 'Config(renamed={"old": "new"})' in refused(before, built(counting("new")))
     builder = StreamsBuilder()

@@ -172,3 +172,27 @@ def test_a_self_join_from_one_store_equals_that_from_two(
     ):
         for record in sent:
             assert send(one, [record]) == send(two, [record])
+
+
+def test_a_record_that_is_too_old_to_be_joined_is_counted_as_late() -> None:
+    builder = StreamsBuilder()
+    windows = JoinWindows.of(timedelta(seconds=1), grace=timedelta(seconds=1))
+    builder.stream("left").join(builder.stream("right"), lambda one, other: [one, other], windows).to("out")
+    with TopologyTestDriver(builder.build(), Config(late="late")) as driver:
+        left, right = driver.input("left"), driver.input("right")
+        left.send("k", "first", at=1_000)
+        left.send("k", "far", at=600_000)
+        right.send("k", "far too", at=600_000)
+        assert driver.metrics()["late-records-total"] == 0
+        # Within the retention: remembered, and met by what comes.
+        left.send("k", "open", at=599_000)
+        assert driver.metrics()["late-records-total"] == 0
+        # Its row can be read no more; and one whose segment is gone.
+        left.send("k", "closed", at=597_000)
+        left.send("k", "gone", at=2_000)
+        right.send("k", "gone too", at=2_000)
+        steps = {name: step for name, step in driver.metrics()["steps"].items() if step["late-records-total"]}
+        assert [step["late-records-total"] for step in steps.values()] in ([2, 1], [1, 2])
+        assert all("WINDOWED" in name for name in steps)
+        late = [record.value for record in driver.output("late", value=Str()).read_all()]
+        assert late == ['"closed"', '"gone"', '"gone too"']

@@ -3,11 +3,12 @@
 import logging
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from headwater import Admin, Processor, Producer, StreamsBuilder, StreamsError, Topology
+from headwater import Admin, Processor, Producer, StreamsBuilder, StreamsError, TimeWindows, Topology
 from headwater.state.log import Log
 from headwater.streams.connection import Passing
 from headwater.streams.worker import TopicsChanged, Worker
@@ -28,9 +29,15 @@ def test_a_topic_made_anew_is_read_from_its_beginning(tmp_path: Path, caplog: py
     assert "made anew" in caplog.text
 
 
+def copying() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    return builder.build()
+
+
 def test_new_partitions_of_an_input_are_read_at_once(tmp_path: Path) -> None:
     place = Place(tmp_path, partitions=2)
-    with place.app() as app:
+    with place.app(copying()) as app:
         app.wait_idle()
         Admin(place.broker).alter_topic("in", partitions=4)
         with Producer(place.broker) as producer:
@@ -61,7 +68,7 @@ def test_brokers_that_are_away_just_then_are_waited_for(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Worker, "_check_topics", notice)
     monkeypatch.setattr(Worker, "commit", commit_later)
-    with place.app() as app:
+    with place.app(copying()) as app:
         app.wait_idle()
         Admin(place.broker).alter_topic("in", partitions=4)
         until(lambda: away)
@@ -98,7 +105,7 @@ def test_new_partitions_under_a_repartition_stop_the_application_by_name(tmp_pat
     app = place.app(builder.build()).start()
     app.wait_idle()
     Admin(place.broker).alter_topic("in", partitions=4)
-    with pytest.raises(StreamsError, match=r"app-by-value-repartition.* has 2 partitions"):
+    with pytest.raises(StreamsError, match=r"'by-value-repartition' has 2 partitions, but the topology needs 4"):
         app.join()
 
 
@@ -155,15 +162,16 @@ def test_topics_that_a_function_names_are_made(tmp_path: Path) -> None:
         assert len(place.out("to-a")) == len(place.out("to-b")) == 1
 
 
-def test_a_changed_topology_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_stores_that_come_and_go_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = Place(tmp_path)
     with place.app():
         pass
     builder = StreamsBuilder()
-    builder.stream("in").group_by_key().count(store="counts").to_stream().to("elsewhere")
+    builder.stream("in").group_by_key().reduce(lambda old, new: new, store="latest").to_stream().to("elsewhere")
     with caplog.at_level(logging.WARNING, logger="headwater"), place.app(builder.build()):
         pass
-    assert "the topology has changed" in caplog.text
+    assert "new stores, which start empty: latest" in caplog.text
+    assert "stores that are gone: counts; their rows are kept aside until `headwater reset --unused`" in caplog.text
 
 
 def test_an_app_is_started_once_and_makes_no_log(tmp_path: Path) -> None:
@@ -177,3 +185,30 @@ def test_an_app_is_started_once_and_makes_no_log(tmp_path: Path) -> None:
         place.app(counting()).start()
     assert not (nowhere / "topics").exists()
     assert not (nowhere / "log").exists()
+
+
+def windowed() -> Topology:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in").group_by_key()
+    grouped.windowed_by(TimeWindows.of(timedelta(seconds=1))).count(store="counts", name="counting")
+    return builder.build()
+
+
+def test_late_records_are_warned_about_by_step_and_stay_counted_when_their_task_moves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place(tmp_path, partitions=2)
+    # One of them is in the other partition.
+    keys = ["a", "b", "c", "d"]
+    place.send(*keys, at=60_000)
+    place.send(*keys, at=1_000)
+    with caplog.at_level(logging.WARNING, logger="headwater"), place.app(windowed()) as app:
+        app.wait_idle()
+        assert app.metrics()["late-records-total"] == 4
+        with place.app(windowed()) as other:
+            until(lambda: len(app.metrics()["tasks"]) == len(other.metrics()["tasks"]) == 1)
+            assert app.metrics()["late-records-total"] == app.metrics()["dropped-records-total"] == 4
+            assert other.metrics()["late-records-total"] == 0
+    # Once, not for every one of them.
+    (said,) = [line for line in caplog.messages if "late for step" in line]
+    assert said.startswith("4 records were late for step 'counting' (store counts)")

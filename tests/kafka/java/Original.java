@@ -25,9 +25,11 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
@@ -106,6 +108,30 @@ public final class Original {
             case "stream-table":
                 stream.join(builder.table(in.get(1), text), (line, user) -> line + "/" + user, Joined.with(TEXT, TEXT, TEXT))
                     .to(out, Produced.with(TEXT, TEXT));
+                break;
+            case "versioned":
+                stream.join(
+                        builder.table(in.get(1), text, Materialized.<String, String>as(
+                                Stores.persistentVersionedKeyValueStore("versions", Duration.ofMinutes(1)))
+                            .withKeySerde(TEXT).withValueSerde(TEXT)),
+                        (line, user) -> line + "/" + user, Joined.with(TEXT, TEXT, TEXT))
+                    .to(out, Produced.with(TEXT, TEXT));
+                break;
+            case "graceful":
+                stream.join(
+                        builder.table(in.get(1), text, Materialized.<String, String>as(
+                                Stores.persistentVersionedKeyValueStore("versions", Duration.ofMinutes(1)))
+                            .withKeySerde(TEXT).withValueSerde(TEXT)),
+                        (line, user) -> line + "/" + user,
+                        Joined.with(TEXT, TEXT, TEXT).withGracePeriod(Duration.ofSeconds(30)))
+                    .to(out, Produced.with(TEXT, TEXT));
+                break;
+            case "suppressed":
+                stream.groupByKey(Grouped.with(TEXT, TEXT))
+                    .count()
+                    .suppress(Suppressed.untilTimeLimit(Duration.ofHours(1), Suppressed.BufferConfig.unbounded()))
+                    .toStream()
+                    .to(out, Produced.with(TEXT, NUMBER));
                 break;
             case "left-join":
                 final JoinWindows near = JoinWindows.ofTimeDifferenceAndGrace(Duration.ofSeconds(5), Duration.ofSeconds(2));
