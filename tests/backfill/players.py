@@ -106,22 +106,20 @@ def by_two_workers(topology: Topology, inputs: Inputs, topics: Sequence[str], fo
         apps = [open_app(topology, settings(), f"log://{folder}") for _ in range(2)]
         for app in apps:
             stack.enter_context(app)
-        _await_share(apps)
+        await_share(apps)
         for app in apps:
             app.pause()
         fill(log, inputs.of(read_by(topology)))
         for app in apps:
             app.resume()
-        before = None
-        while before != (before := _idle(apps)):
-            pass
+        await_idle(apps)
         outcome = outcome_of(log, topology, topics)
         for app in apps:
             count_app(outcome, app)
     return outcome
 
 
-def _await_share(apps: Sequence[App]) -> None:
+def await_share(apps: Sequence[App]) -> None:
     """Wait until all tasks run, and every application has about as many as the others."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -133,8 +131,13 @@ def _await_share(apps: Sequence[App]) -> None:
         time.sleep(0.05)
 
 
-def _idle(apps: Sequence[App]) -> list[int]:
-    """How many records each application has processed when all had nothing to do, one after the other."""
-    for app in apps:
-        app.wait_idle(PATIENCE)
-    return [app.metrics()["records-total"] for app in apps]
+def await_idle(apps: Sequence[App]) -> None:
+    """Wait until none of several applications has anything left to do, for another of them either."""
+    before = None
+    while True:
+        for app in apps:
+            app.wait_idle(PATIENCE)
+        now = [app.metrics()["records-total"] for app in apps]
+        if now == before:
+            return
+        before = now

@@ -2,7 +2,8 @@
 first, Kafka Streams in a JVM ends with the same results."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,22 @@ from headwater import Topology
 from headwater.streams.run import open_app
 from tests.backfill.inputs import PARTITIONS, Inputs
 from tests.backfill.players import PATIENCE as LONG
-from tests.backfill.players import count_app, settings
+from tests.backfill.players import await_idle, await_share, count_app, settings
 from tests.backfill.results import Outcome, Row, decoded, difference
-from tests.backfill.runs import FEW, Run, check_equal, runs
+from tests.backfill.runs import FEW, Run, check_counted, check_equal, few, runs
 from tests.backfill.topologies import CASES, build, read_by
 from tests.kafka.broker import PATIENCE, Broker
 from tests.kafka.original import Application, Original
 from tests.kafka.reading import records
 
 
-def send(kafka: Broker, inputs: Inputs, topics: set[str], prefix: str) -> None:
-    """Make topics and fill them, each partition in order."""
+def make_topics(kafka: Broker, topics: Iterable[str], prefix: str) -> None:
     for topic in topics:
         kafka.create(prefix + topic, PARTITIONS)
+
+
+def send(kafka: Broker, inputs: Inputs, topics: set[str], prefix: str) -> None:
+    """Fill topics, each partition in order."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     for record in inputs.of(topics):
         while True:
@@ -53,9 +57,8 @@ def by_worker(
     kafka: Broker, topology: Topology, inputs: Inputs, names: Sequence[str], prefix: str, folder: Path
 ) -> Outcome:
     """Through one worker, over topics that were full before it started."""
+    make_topics(kafka, [*read_by(topology, prefix), *names], prefix)
     send(kafka, inputs, read_by(topology, prefix), prefix)
-    for name in names:
-        kafka.create(prefix + name, PARTITIONS)
     config = settings(f"{prefix}app", state_dir=folder)
     with open_app(topology, config, f"kafka://{kafka.bootstrap}") as app:
         app.wait_idle(LONG)
@@ -68,6 +71,35 @@ def by_worker(
 def test_one_worker_drops_nothing_in_a_backfill(kafka: Broker, run: Run, tmp_path: Path) -> None:
     prefix = f"partitions-{run}-"
     check_equal(run, by_worker(kafka, run.build(prefix), run.inputs, run.names, prefix, tmp_path))
+
+
+def by_two_workers(
+    kafka: Broker, topology: Topology, inputs: Inputs, names: Sequence[str], prefix: str, folder: Path
+) -> Outcome:
+    """Through two workers that have half of the tasks each before they are given anything: none moves any more."""
+    make_topics(kafka, [*read_by(topology, prefix), *names], prefix)
+    config = settings(f"{prefix}app", state_dir=folder)
+    with ExitStack() as stack:
+        apps = [open_app(topology, config, f"kafka://{kafka.bootstrap}") for _ in range(2)]
+        for app in apps:
+            stack.enter_context(app)
+        await_share(apps)
+        for app in apps:
+            app.pause()
+        send(kafka, inputs, read_by(topology, prefix), prefix)
+        for app in apps:
+            app.resume()
+        await_idle(apps)
+        outcome = Outcome({name: results(kafka, topology, prefix + name) for name in names})
+        for app in apps:
+            count_app(outcome, app)
+    return outcome
+
+
+@pytest.mark.parametrize("run", few("shop"), ids=str)
+def test_of_two_workers_what_is_missing_is_counted_by_step(kafka: Broker, run: Run, tmp_path: Path) -> None:
+    prefix = f"partitions-two-{run}-"
+    check_counted(run, by_two_workers(kafka, run.build(prefix), run.inputs, run.names, prefix, tmp_path))
 
 
 # ---- Kafka Streams ---------------------------------------------------------------------------------------------------
@@ -87,12 +119,13 @@ BESIDE_INPUTS = Inputs(FEW, seed=3)
 @pytest.fixture(scope="module")
 def original(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
     """The applications of Kafka Streams, over inputs that were there before they started."""
-    send(kafka, BESIDE_INPUTS, {topic for topics in BESIDE.values() for topic in topics}, PREFIX)
+    read = {topic for topics in BESIDE.values() for topic in topics}
+    make_topics(kafka, [*read, *BESIDE], PREFIX)
+    send(kafka, BESIDE_INPUTS, read, PREFIX)
     applications = []
     for name, topics in BESIDE.items():
-        out = kafka.create(PREFIX + name, PARTITIONS)
         inputs = tuple(PREFIX + topic for topic in topics)
-        applications.append(Application(f"{PREFIX}{name}-original", f"backfill-{name}", out, inputs))
+        applications.append(Application(f"{PREFIX}{name}-original", f"backfill-{name}", PREFIX + name, inputs))
     with Original(kafka, tmp_path_factory.mktemp("original"), *applications) as running:
         yield running
 
