@@ -235,6 +235,13 @@ class Chain:
                 )
         self.unseen = False
 
+    def is_whole(self, position: int) -> bool:
+        """Say whether an active segment whose batches are sound up to here has all that was synced."""
+        mark = load_mark(self._counter)
+        if mark is None or mark.segment != self.manifest.active.id or position >= mark.position:
+            self.unseen = False
+        return not self.unseen
+
     def retake(self, segment: Segment) -> None:
         """Take a newer manifest, since this segment's file is gone; if it is named there too, the file was lost."""
         self._reload()

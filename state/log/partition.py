@@ -294,7 +294,9 @@ class Partition:
                 raise
             if segment.end is not None:
                 offset = max(offset, segment.end)
-            elif not out and chain.unseen:
+            elif not out and chain.unseen and not (
+                self._cursor[:2] == (offset, segment.id) and chain.is_whole(self._cursor[2])
+            ):
                 # Nothing more: unless something was there.
                 self._end_for(offset)
         return out

@@ -58,11 +58,17 @@ def test_it_begins_anew(folder: Path, headwater: Command, path: str) -> None:
     assert results(folder) == 6
 
 
-def test_state_that_was_deleted_by_hand_is_made_again(folder: Path, path: str) -> None:
+def test_state_that_was_deleted_by_hand_is_refused_and_made_again_by_a_reset(
+    folder: Path, headwater: Command, path: str
+) -> None:
     import shutil
 
     shutil.rmtree(folder / ".headwater" / "apps" / "words")
-    Admin(f"log://{folder / '.headwater'}").delete_topic("words-again-repartition")
+    found = headwater("run", path)
+    assert found.code == 1
+    assert "has no state" in found.err
+    assert "headwater reset" in found.err
+    assert headwater("reset", path, "--yes").code == 0
     assert process_all(folder, path) == {"tea": 2, "milk": 1}
     assert results(folder) == 6
 
