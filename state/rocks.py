@@ -135,7 +135,7 @@ class RocksBackend:
     [(b'a', b'1'), (b'b', b'2')]
     """
 
-    __slots__ = ("_database", "_families", "_handles", "_others", "_scans", "_writing", "path", "reads")
+    __slots__ = ("_database", "_families", "_handles", "_others", "_scans", "_writing", "damaged", "path", "reads")
 
     def __init__(
         self,
@@ -149,6 +149,8 @@ class RocksBackend:
         self.path = Path(path)
         # Whether the stores may have changed.
         self._others = others
+        # Whether a read has met damage.
+        self.damaged = False
         # How many rows of each store were asked for one by one, as opposed to scanned.
         self.reads: Counter[str] = Counter()
         self._writing = WriteOptions()
@@ -229,6 +231,7 @@ class RocksBackend:
         return unknown_store(store, self._families)
 
     def _damaged(self, store: str, error: Exception) -> StateError:
+        self.damaged = True
         return StateError(f"The store {store!r} in {self.path} cannot be read: {error}. {_REMEDY}")
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:

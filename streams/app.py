@@ -212,7 +212,7 @@ class App:
                 worker.close(commit=False)
                 self._worker = None
             except BaseException as fault:
-                passing = _may_pass(fault)
+                passing = _may_pass(fault) or (worker is not None and worker.can_restore)
                 if not passing:
                     # Before the worker goes: whoever asks it from now on must hear why.
                     self.error = fault

@@ -85,6 +85,9 @@ def merged(parts: Sequence[Sequence[T]], at: int) -> Sequence[T]:
 class Connection(Protocol):
     """Where one worker of an application reads and writes."""
 
+    # Whether a task's rows are also elsewhere, so that damaged ones are restored when it is opened again.
+    restores: bool
+
     def topics(self) -> dict[str, int]:
         """All topics there are, with their numbers of partitions."""
         ...

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from headwater.dsl.callables import place
 from headwater.dsl.config import Config, ErrorContext, ErrorHandler
 from headwater.dsl.records import Headers
-from headwater.errors import StreamsError
+from headwater.errors import StateError, StreamsError
 from headwater.streams.context import TaskContext
 
 __all__ = ["Faults", "RecordFailed", "function_of", "running", "text_of"]
@@ -68,6 +68,9 @@ class Faults:
         function: str | None = None,
     ) -> None:
         """Raise the record's failure, or return when it is to be passed over (as a dead letter, if asked for)."""
+        if isinstance(error, StateError):
+            # Damage is no fault of the record: passed over, every later one would be too.
+            raise error
         context = self._context
         told = ErrorContext(
             kind, step, error, key, value, timestamp, headers, context.topic, context.partition, context.offset,

@@ -90,6 +90,7 @@ class LogConnection:
 
     # Nobody needs a copy: all workers share the disk.
     standbys: Mapping[str, Standby] = {}
+    restores = False
 
     def __init__(
         self,

@@ -564,6 +564,11 @@ class Worker:
         """Copies of the rows of tasks that run elsewhere."""
         return self._connection.standbys
 
+    @property
+    def can_restore(self) -> bool:
+        """Whether a task here has met damage in its rows, and is restored when a worker is made anew."""
+        return self._connection.restores and any(running.backend.damaged for running in self.tasks.values())
+
     def connection_metrics(self) -> dict[str, object]:
         """What its connection counts."""
         return self._connection.metrics()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.state.log.batch import HEADER_BYTES, BadBatch, Batch, decode, parse
+from headwater.state.log.batch import HEADER_BYTES, BadBatch, Batch, decode, parse, sequences
 from headwater.state.log.errors import CorruptLog, UnknownTopic, storing
 from headwater.state.log.files import Files, replace_contents
 from headwater.state.log.index import Index
@@ -348,7 +348,8 @@ def _rewrite(
             segments.append(Segment(one.id, one.base))
             break
         if manifest is None or one.known is None:
-            producers |= {batch.producer: batch.sequence for _, batch in one.batches if batch.producer}
+            for _, batch in one.batches:
+                producers |= sequences(batch.producer, batch.sequence)
         closes = end if last else found[place + 1].base
         if one.losses:
             damaged.append(one.name)

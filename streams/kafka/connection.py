@@ -105,6 +105,8 @@ def memory_topic(app_id: str, task_id: str) -> str:
 class KafkaConnection:
     """One worker's link to a Kafka cluster; `endpoint` is where it answers questions, if it does."""
 
+    restores = True
+
     def __init__(
         self, settings: Mapping[str, Any], topology: Topology, config: Config, slot: Slot, endpoint: str | None = None
     ) -> None:
@@ -494,6 +496,8 @@ class KafkaConnection:
         for place in self._inputs[task_id]:
             self._positions.pop(place, None)
         backend.close()
+        if backend.damaged:
+            self._copies.delete(task_id, "it is damaged")
 
     # ---- records -----------------------------------------------------------------------------------------------
 

@@ -156,12 +156,17 @@ class Copies:
         """Open a task's database and read on in its changelogs, which begin at these offsets and have these ids."""
         stores = [*spec.backend_stores(), CHECKPOINT]
         backend = self._open(spec.task_id, stores)
-        found, known = _reached(backend)
+        try:
+            found, known = _reached(backend)
+        except StateError as error:
+            backend.close()
+            self.delete(spec.task_id, str(error))
+            backend, (found, known) = self._open(spec.task_id, stores), ({}, {})
         gone = any(place in found and found[place] < start for place, start in starts.items())
         gone = gone or any(place in found and _is_of_old_form(log, backend) for place, log in logs.items())
         if gone or any(known.get(topic, ids[topic]) != ids[topic] for topic, _ in logs):
             backend.close()
-            self._delete(spec.task_id, "its changelogs no longer have what comes next")
+            self.delete(spec.task_id, "its changelogs no longer have what comes next")
             backend, (found, known) = self._open(spec.task_id, stores), ({}, {})
         new = {b"topic\0" + topic.encode(): ids[topic].encode() for topic, _ in logs if topic not in known}
         if new:
@@ -180,14 +185,15 @@ class Copies:
     def _open(self, task_id: str, stores: Sequence[str]) -> RocksBackend:
         path = self._directory / task_id
         if path.exists() and time.time() - _last_used(path) > STALE_SECONDS:
-            self._delete(task_id, "it has not been used for long")
+            self.delete(task_id, "it has not been used for long")
         try:
             return RocksBackend(path, stores)
         except StateError as error:
-            self._delete(task_id, str(error))
+            self.delete(task_id, str(error))
             return RocksBackend(path, stores)
 
-    def _delete(self, task_id: str, why: str) -> None:
+    def delete(self, task_id: str, why: str) -> None:
+        """Delete a copy that is not open: nothing in it is not also in Kafka."""
         log.warning("the copy of task %s is deleted and fetched anew: %s", task_id, why)
         shutil.rmtree(self._directory / task_id)
 
@@ -216,7 +222,7 @@ class Copies:
     def discard(self, task_id: str, why: str) -> None:
         """Delete a task's copy; the next one fetches all of it."""
         self.drop(task_id)
-        self._delete(task_id, why)
+        self.delete(task_id, why)
 
     def _forget(self, task_id: str) -> Copy:
         copy = self._copies.pop(task_id)

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 
 from headwater import TopologyError
 from headwater.dsl.config import ErrorContext, ErrorResponse
+from headwater.state.rocks import RocksBackend
 from headwater.streams.connection import Undone
 from headwater.streams.kafka.writer import Writer
 from tests.kafka.broker import PATIENCE, Broker
@@ -45,6 +46,31 @@ def test_a_broker_that_is_away_for_longer_than_a_transaction_may_last(broker: Br
         place.send(KEYS)
         place.await_counts({"x": 30})
         app.wait_idle()
+
+
+def test_rows_that_are_found_damaged_while_a_worker_runs_are_restored(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with place.app() as app:
+        place.send(KEYS)
+        app.wait_idle()
+    read, met = RocksBackend.get_many, []
+
+    def spoiled(self: RocksBackend, store: str, keys: list[bytes]) -> list[bytes | None]:
+        if store == "counts" and not met:
+            met.append(self.path)
+            raise self._damaged(store, Exception("Corruption: block checksum mismatch"))
+        return read(self, store, keys)
+
+    monkeypatch.setattr(RocksBackend, "get_many", spoiled)
+    # No handler may pass over it: what is wrong is not the record.
+    with place.app(on_processing_error="skip") as app:
+        place.send(KEYS)
+        place.await_counts({"ann": 10, "bob": 10, "cid": 10})
+        app.wait_idle()
+        assert app.metrics()["dropped-records-total"] == 0
+    assert met
+    assert "deleted and fetched anew: it is damaged" in caplog.text
 
 
 @pytest.mark.parametrize("which", ["in", "again-repartition", "counts-changelog"])

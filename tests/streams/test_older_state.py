@@ -290,3 +290,22 @@ def test_damaged_offsets_of_the_group_are_refused_and_a_reset_cures_it(place: Pl
     offsets.write_bytes(b"")
     reset(place, counting())
     assert process(place) == {"a": 1, "b": 1}
+
+
+def test_no_handler_passes_over_damaged_state(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.send(*"ab")
+    assert process(place) == {"a": 1, "b": 1}
+    place.send(*"ab")
+    read = RocksBackend.get_many
+
+    def spoiled(self: RocksBackend, store: str, keys: list[bytes]) -> list[bytes | None]:
+        if store == "counts":
+            raise self._damaged(store, Exception("Corruption: block checksum mismatch"))
+        return read(self, store, keys)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RocksBackend, "get_many", spoiled)
+        app = place.app(on_processing_error="skip").start()
+        with pytest.raises(StateError, match="store 'counts' in .* cannot be read: Corruption"):
+            app.join()
+    assert process(place) == {"a": 2, "b": 2}

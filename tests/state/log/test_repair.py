@@ -199,3 +199,19 @@ def test_a_killed_roll_is_not_taken_for_an_older_manifest(tmp_path: Path) -> Non
                 partition.append([(b"k", b"x" * 100, 1, ())])
             assert partition.verify() == []
     assert len(contents(tmp_path)) == len(records) + 30
+
+
+def test_a_repair_knows_every_producer_of_a_batch_that_several_wrote(tmp_path: Path) -> None:
+    with Log.open(tmp_path) as log:
+        log.create_topic("t", segment_bytes=200)
+        with log.partition("t", 0) as partition:
+            for number in range(1, 9):
+                partition.append_merged([(b"k", b"value", number, ())] * 3, {"a": number, "b": 10 * number})
+            partition.sync()
+            assert len(partition.segments()) > 2
+    DAMAGES["no manifest"](tmp_path / "topics" / "t" / "0")
+    with Log.open(tmp_path) as log:
+        log.repair_topic("t", execute=True)
+        with log.partition("t", 0) as partition:
+            assert (partition.last_sequence("a"), partition.last_sequence("b")) == (8, 80)
+            assert partition.append([(b"k", b"again", 9, ())], producer="b", sequence=80) is None
