@@ -306,6 +306,6 @@ def test_no_handler_passes_over_damaged_state(place: Place, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(RocksBackend, "get_many", spoiled)
         app = place.app(on_processing_error="skip").start()
-        with pytest.raises(StateError, match="store 'counts' in .* cannot be read: Corruption"):
+        with pytest.raises(StateError, match=r"store 'counts' in .* cannot be read: Corruption"):
             app.join()
     assert process(place) == {"a": 2, "b": 2}
