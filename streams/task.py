@@ -62,6 +62,8 @@ DIRTY_BYTES = 32 << 20
 OUTPUTS = 200_000
 # How many records are decoded at once.
 CHUNK = 2_000
+# At how many of the records that wait a task looks to tell the time that they reach.
+SAMPLES = 8
 # For how many records the stores are told the keys in advance.
 ANNOUNCED = 10_000
 
@@ -385,21 +387,22 @@ class Task:
 
     def _time_after(self, queue: RecordQueue, count: int) -> int:
         fifo = queue.fifo
-        if len(fifo) >= count:
-            last = fifo[count - 2] if count > 1 else None
-        elif queue.trailing:
-            last = fifo[-1] if fifo else None
-        else:
+        if len(fifo) < count and not queue.trailing:
             return LONG_MAX
-        if last is None:
-            return queue.time
+        # Where they are out of order, the last of them may well be one of the oldest: look at some on the way too.
+        number = min(count - 1, len(fifo))
+        looked_at = (fifo[number - 1 - number * part // SAMPLES] for part in range(min(number, SAMPLES)))
+        return max((self._time_of(queue, raw) for raw in looked_at), default=queue.time)
+
+    def _time_of(self, queue: RecordQueue, raw: RawRecord) -> int:
+        """The time of a record that waits; if it cannot be told, that of the first of them."""
         source = queue.source
         if source.timestamp is None:
-            return last[2]
+            return raw[2]
         try:
             key, value = (None if data is None else serde.decode(data)
-                          for serde, data in ((source.key, last[0]), (source.value, last[1])))  # fmt: skip
-            record = SourceRecord(key, value, last[2], last[3], queue.topic, queue.partition, last[4])
+                          for serde, data in ((source.key, raw[0]), (source.value, raw[1])))  # fmt: skip
+            record = SourceRecord(key, value, raw[2], raw[3], queue.topic, queue.partition, raw[4])
             return _extracted(source.timestamp, record, queue.partition_time)
         except Exception:
             # What is wrong with it is dealt with when its turn comes; until then go no further than is known.

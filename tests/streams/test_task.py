@@ -384,3 +384,12 @@ def test_init_that_raises_names_its_step() -> None:
     topology = Topology().add_source("in", "in").add_processor("p", Broken, "in")
     with pytest.raises(StreamsError, match=r"step 'p': init failed .* interval must be at least 1 ms"):
         Running(topology)
+
+
+def test_the_time_that_records_out_of_order_reach_is_not_that_of_an_old_one_among_them() -> None:
+    """Rounds of tasks would end after a record each, and a backfill with old records among the others would crawl."""
+    task = Running(counting()).task
+    task.feed("in", 0, [raw("k", "v", 5 if number % 2 else 1_000 + number, number) for number in range(100)])
+    reached = [task.time_after(count) for count in range(20, 100)]
+    assert all(time >= 1_000 + count - 20 for count, time in zip(range(20, 100), reached, strict=True))
+    assert task.time_after(200) > 10**9  # all of them
