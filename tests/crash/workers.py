@@ -47,7 +47,7 @@ class NoReplay(LogConnection):
 class Unchecked(LogConnection):
     """A broken protocol: nobody looks whether a task's rows, its offsets and the log's sequences fit together."""
 
-    def check(self, spec: TaskSpec, path: Path, stores: Sequence[str]) -> None:
+    def check(self, spec: TaskSpec, path: Path) -> None:
         pass
 
 
@@ -110,7 +110,7 @@ def open_app(
             open_log(folder, files),
             settings.app_id,
             member_name(),
-            graph.describe(),
+            state.parent,
             exactly_once=settings.exactly_once,
             at=at,
         )
