@@ -145,10 +145,10 @@ def _planned(
     internal = sorted(own_topics(topology, config.app_id, record.load_if_sound()) & there.keys())
     inputs = checked_inputs(topology, config, there, topics)
     try:
-        before, damaged = group.committed(), False
+        before = group.committed()
     except CorruptLog:
         # Nothing that it said is needed any more.
-        before, damaged = {}, True
+        before = {}
     starts: dict[Place, int] = {}
     if target is not None:
         for topic in sorted(topics or inputs):
@@ -167,12 +167,10 @@ def _planned(
             for path in state:
                 shutil.rmtree(path)
             record.remove()
-            if damaged:
-                group.begin_anew()
             for topic in internal:
                 log.delete_topic(topic)
-            for topic in inputs:
-                group.forget(topic)
+            # Also of topics that are gone, or that it no longer reads: with one of those it could not start again.
+            group.begin_anew()
             group.commit(starts)
             if by_task:
                 # What the offsets that are written now belong to.

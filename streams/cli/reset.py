@@ -197,8 +197,6 @@ def _opened(
         target = args.to_time
     if args.topics and target is None:
         raise StreamsError("--topic says where --to-earliest, --to-latest, --to-offset or --to-time apply: give one.")
-    if args.unused and target is not None:
-        raise StreamsError("--unused leaves offsets as they are: leave out --to-….")
     return open_reset(topology, config, broker(args), target, args.topics, unused=args.unused)
 
 

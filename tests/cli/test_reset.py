@@ -186,8 +186,8 @@ def test_only_what_is_no_longer_used_is_deleted(folder: Path, headwater: Command
     assert found.json["topics"] == []
     assert headwater("reset", without, "--unused", "--dry-run").text.startswith("words has nothing unused.")
     refused = headwater("reset", without, "--unused", "--to-latest", "--yes")
-    assert refused.code == 1
-    assert "--unused leaves offsets as they are" in refused.err
+    assert refused.code == 2
+    assert "--to-latest: not allowed with argument --unused" in refused.err
     # It goes on where it was, and so does the one with the store that was deleted: with an empty one.
     fill(folder, "tea", at=2000)
     assert process_all(folder, write(folder, text=APP)) == {"tea": 1}

@@ -2,6 +2,7 @@
 never an unnamed error, never an endless retry. 100 of them here, 1,000 with HEADWATER_DAMAGE=many (`make damage`)."""
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,8 @@ PARTS = 10
 def folder() -> Iterator[Path]:
     """A directory in memory, if there is such a place: thousands of syncs are not what is tried here."""
     memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="headwater-damage-") as name:
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30
+    with TemporaryDirectory(dir=memory if roomy else None, prefix="headwater-damage-") as name:
         yield Path(name)
 
 

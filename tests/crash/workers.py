@@ -33,7 +33,14 @@ SPAWN = multiprocessing.get_context("spawn")
 PATIENCE = 180.0
 
 
-class NoReplay(LogConnection):
+class Unchecked(LogConnection):
+    """A broken protocol: nobody looks whether a task's rows, its offsets and the log's sequences fit together."""
+
+    def check(self, spec: TaskSpec, path: Path) -> None:
+        pass
+
+
+class NoReplay(Unchecked):
     """A broken protocol: the outbox that an earlier owner left is not delivered."""
 
     def recover(self, task_id: str, backend: Backend) -> None:
@@ -42,13 +49,6 @@ class NoReplay(LogConnection):
             super().recover(task_id, backend)
         finally:
             del self._append
-
-
-class Unchecked(LogConnection):
-    """A broken protocol: nobody looks whether a task's rows, its offsets and the log's sequences fit together."""
-
-    def check(self, spec: TaskSpec, path: Path, stores: Sequence[str]) -> None:
-        pass
 
 
 class NoSequence(Unchecked):
@@ -110,7 +110,7 @@ def open_app(
             open_log(folder, files),
             settings.app_id,
             member_name(),
-            graph.describe(),
+            state.parent,
             exactly_once=settings.exactly_once,
             at=at,
         )

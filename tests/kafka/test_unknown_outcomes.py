@@ -159,7 +159,7 @@ def test_an_application_whose_commits_are_delayed_cut_and_repeated_loses_and_dou
         sent += 1
         until(lambda: len(place.out()) == len(keys))
         proxy.rule = weather
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + 3 * PATIENCE
         while len(weather.cut) < len(TRANSACTIONAL) or sum(weather.cut.values()) < 12:
             assert time.monotonic() < deadline, weather.cut
             place.send(keys)

@@ -704,7 +704,7 @@ def test_windows_close_by_the_watermark_of_the_query(
         caplog.clear()
         running.batch(("a", 1, 253402300799999))
         running.query.metrics()
-        (said,) = [record.getMessage() for record in caplog.records]
+        (said,) = [record.getMessage() for record in caplog.records if record.name == "headwater"]
         assert "KSTREAM-AGGREGATE" in said
         assert "leaps to 9999-12-31T23:59:59.999Z" in said
     finally:

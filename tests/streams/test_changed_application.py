@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -363,3 +364,39 @@ def test_workers_that_start_at_once_for_the_first_time_do_not_disturb_each_other
     assert [app.restarts for app in apps] == [0] * 6
     for app in apps:
         app.stop()
+
+
+def regrouped() -> Topology:
+    builder = StreamsBuilder(value=Str())
+    builder.stream("in").group_by(lambda key, value: value, name="again").count(store="counts")
+    return builder.build()
+
+
+def test_a_reset_lets_an_application_start_whose_internal_topic_is_gone(shop: Shop) -> None:
+    shop.send("a", "b")
+    wanted = [{"a": 1, "b": 1}]
+    assert shop.rows(regrouped(), "counts") == wanted
+    shutil.rmtree(shop.folder / "log" / "topics" / "shop-again-repartition")
+    with pytest.raises(StateError, match=r"let the application begin anew \(headwater reset\)"):
+        shop.app(regrouped()).start()
+    with open_reset(regrouped(), Config("shop"), shop.broker) as reset:
+        reset.run()
+    assert shop.rows(regrouped(), "counts") == wanted
+
+
+def test_an_input_that_was_taken_out_before_a_reset_can_come_back_after_it(shop: Shop) -> None:
+    def reading(*topics: str) -> Topology:
+        builder = StreamsBuilder(value=Str())
+        builder.stream(list(topics)).group_by_key().count(store="counts")
+        return builder.build()
+
+    Admin(shop.broker).create_topic("more")
+    shop.send("a")
+    with Producer(shop.broker) as producer:
+        producer.send("more", key="b", value="b")
+    wanted = [{"a": 1, "b": 1}]
+    assert shop.rows(reading("in", "more"), "counts") == wanted
+    with open_reset(reading("in"), Config("shop"), shop.broker) as reset:
+        reset.run()
+    assert shop.rows(reading("in"), "counts") == [{"a": 1}]
+    assert shop.rows(reading("in", "more"), "counts") == wanted

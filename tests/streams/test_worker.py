@@ -209,6 +209,7 @@ def test_late_records_are_warned_about_by_step_and_stay_counted_when_their_task_
             until(lambda: len(app.metrics()["tasks"]) == len(other.metrics()["tasks"]) == 1)
             assert app.metrics()["late-records-total"] == app.metrics()["dropped-records-total"] == 4
             assert other.metrics()["late-records-total"] == 0
-    # Once, not for every one of them.
-    (said,) = [line for line in caplog.messages if "late for step" in line]
-    assert said.startswith("4 records were late for step 'counting' (store counts)")
+    # Once, not for every one of them; twice if the first look came between the two tasks.
+    said = [line for line in caplog.messages if "late for step 'counting' (store counts)" in line]
+    assert len(said) in (1, 2)
+    assert sum(int(line.partition(" ")[0]) for line in said) == 4
