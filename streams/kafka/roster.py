@@ -66,11 +66,11 @@ class Announcement(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...] = ()
     standbys: dict[str, int] = {}
     topology: str = ""
-    tasks_topic: str = ""
     host: str = ""
     pid: int = 0
     life: str = ""
     sequence: int = 0
+    tasks_topic: str = ""
 
     def differs(self, other: Announcement) -> bool:
         """Whether it says anything new; a copy's lag, which always changes, is none."""

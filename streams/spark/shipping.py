@@ -37,8 +37,8 @@ __all__ = ["check_executors", "ship"]
 
 # What the package imports beside Spark and, where there is Kafka, its client; protobuf is for Spark's state.
 DEPENDENCIES = (
-    *("cloudpickle", "google.protobuf", "lz4", "msgspec", "pandas", "pyarrow", "rocksdict", "sortedcontainers"),
-    "zstandard",
+    *("cloudpickle", "google.protobuf", "lz4", "msgspec", "numpy", "pandas", "pyarrow", "rocksdict"),
+    *("sortedcontainers", "zstandard"),
 )
 # These are sent, or looked for, anyway; what stands in a script or a notebook itself travels as it is.
 _KNOWN = {"headwater", "pyspark", "__main__", *DEPENDENCIES}

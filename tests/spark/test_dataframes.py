@@ -32,6 +32,7 @@ from headwater import (
     col,
 )
 from headwater.dsl.partitioner import partition_for
+from headwater.streams.identity import identity_of
 from headwater.streams.spark.dataframes import to_dataframes
 from headwater.streams.spark.intake import _parts
 from headwater.streams.spark.record import Recorded, check_state
@@ -299,20 +300,22 @@ def test_state_of_an_earlier_version_does_not_say_whose_it_is_and_goes_on() -> N
     for other, message in (
         (recorded(4, 2), "had 2 partitions and now has 4"),
         (recorded(2, 4), "shuffle.partitions was 2 and is 4"),
-        (recorded(2, 2, topology="another"), "the topology has changed"),
+        (recorded(2, 2, timedelta(minutes=2)), "its windows were 60000 ms and are 120000 ms"),
     ):
         with pytest.raises(StreamsError, match=message):
             check_state(cells, other)
     assert cells == {b"t": b"as it was", b"i": recorded(2, 2)}
 
 
-def recorded(width: int, shuffle: int, topology: str = "") -> bytes:
-    return msgspec.json.encode(Recorded("", "app", topology, {"0": f"task on {width}"}, {"orders": width}, {}, shuffle))
+def recorded(width: int, shuffle: int, size: timedelta = timedelta(minutes=1)) -> bytes:
+    identity = identity_of(by_minute(size), Config("app"), {"orders": width})
+    stages = {"0": f"task on {width}"}
+    return msgspec.json.encode(Recorded("", "app", "", stages, {"orders": width}, {}, shuffle, identity=identity))
 
 
-def by_minute() -> Topology:
+def by_minute(size: timedelta = timedelta(minutes=1)) -> Topology:
     builder = StreamsBuilder()
-    minutes = builder.stream("orders").group_by_key().windowed_by(TimeWindows.of(timedelta(minutes=1)))
+    minutes = builder.stream("orders").group_by_key().windowed_by(TimeWindows.of(size))
     minutes.count(name="by-minute", store="minutes").to_stream().to("counts")
     return builder.build()
 
