@@ -171,7 +171,8 @@ def _planned(
                 group.begin_anew()
             for topic in internal:
                 log.delete_topic(topic)
-            for topic in inputs:
+            # Those of topics that are gone too: an internal one that was lost is a reason for a reset.
+            for topic in {*inputs, *(topic for topic, _ in before)}:
                 group.forget(topic)
             group.commit(starts)
             if by_task:

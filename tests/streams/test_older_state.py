@@ -290,3 +290,12 @@ def test_damaged_offsets_of_the_group_are_refused_and_a_reset_cures_it(place: Pl
     offsets.write_bytes(b"")
     reset(place, counting())
     assert process(place) == {"a": 1, "b": 1}
+
+
+def test_a_reset_is_a_remedy_where_the_files_of_an_internal_topic_are_gone(place: Place) -> None:
+    place.send("a", "a", "b")
+    assert process(place, regrouped()) == {"a": 2, "b": 1}
+    shutil.rmtree(place.folder / "topics" / "app-again-repartition")
+    refused(place, "internal topic 'app-again-repartition' of 'app' is gone", regrouped())
+    reset(place, regrouped())
+    assert process(place, regrouped()) == {"a": 2, "b": 1}
