@@ -389,9 +389,10 @@ class Task:
         fifo = queue.fifo
         if len(fifo) < count and not queue.trailing:
             return LONG_MAX
-        # Where they are out of order, the last of them may well be one of the oldest: look at some on the way too.
-        number = min(count - 1, len(fifo))
-        looked_at = (fifo[number - 1 - number * part // SAMPLES] for part in range(min(number, SAMPLES)))
+        # Where they are out of order, the last of them may well be one of the oldest: look at some before it too, at
+        # distances that have nothing in common.
+        last = min(count - 1, len(fifo)) - 1
+        looked_at = (fifo[at] for part in range(SAMPLES) if (at := last - part * (part + 1) // 2) >= 0)
         return max((self._time_of(queue, raw) for raw in looked_at), default=queue.time)
 
     def _time_of(self, queue: RecordQueue, raw: RawRecord) -> int:

@@ -309,3 +309,12 @@ def test_no_handler_passes_over_damaged_state(place: Place, monkeypatch: pytest.
         with pytest.raises(StateError, match=r"store 'counts' in .* cannot be read: Corruption"):
             app.join()
     assert process(place) == {"a": 2, "b": 2}
+
+
+def test_a_reset_is_a_remedy_where_the_files_of_an_internal_topic_are_gone(place: Place) -> None:
+    place.send("a", "a", "b")
+    assert process(place, regrouped()) == {"a": 2, "b": 1}
+    shutil.rmtree(place.folder / "topics" / "app-again-repartition")
+    refused(place, "internal topic 'app-again-repartition' of 'app' is gone", regrouped())
+    reset(place, regrouped())
+    assert process(place, regrouped()) == {"a": 2, "b": 1}
