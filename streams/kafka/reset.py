@@ -12,12 +12,14 @@ from pathlib import Path
 from headwater.dsl.config import Config
 from headwater.dsl.topology import Topology
 from headwater.errors import StateError
+from headwater.streams.changes import memory_key, store_memories
 from headwater.streams.consumer import Place
 from headwater.streams.identity import Identity, without_unused
 from headwater.streams.kafka.admin import KafkaAdmin
 from headwater.streams.kafka.cluster import Cluster
 from headwater.streams.kafka.connection import memory_topic
 from headwater.streams.kafka.dealing import is_tasks_topic
+from headwater.streams.kafka.producer import KafkaProducer
 from headwater.streams.kafka.record import KafkaRecord, identity_topic
 from headwater.streams.kafka.roster import workers_topic
 from headwater.streams.kafka.settings import kafka_settings
@@ -28,6 +30,9 @@ from headwater.streams.sockets import SOCKETS
 __all__ = ["planned_reset", "planned_reset_of_unused"]
 
 log = logging.getLogger("headwater")
+
+# No cogroup has more streams.
+MOST_STEPS = 50
 
 
 def planned_reset(topology: Topology, config: Config, broker: str, target: Target, topics: Collection[str]) -> Reset:
@@ -64,19 +69,33 @@ def planned_reset_of_unused(config: Config, broker: str) -> Reset:
     admin.refuse_if_alive(app_id, "reset")
     record = _record(config, broker)
     known = record.load() or Identity(app_id)
-    there = {info.name for info in admin.topics()}
+    there = {info.name: info.partitions for info in admin.topics()}
     names = {f"{app_id}-{topic.kept or name}" for name, topic in known.unused_topics.items()}
     names |= {f"{app_id}-{store.kept or name}-changelog" for name, store in known.unused.items()}
     names |= {memory_topic(app_id, f"{part.number}_0") for part in known.parts if part.gone}
-    topics = sorted(names & there)
+    topics = sorted(names & there.keys())
+    # What the steps of such a store remember, in the tasks that go on: a store of its name must not begin with it.
+    memories = [memory_topic(app_id, f"{part.number}_0") for part in known.parts if not part.gone]
+    stores = [store.kept or name for name, store in known.unused.items()]
+    gone = [name for store in stores for name in (*store_memories(store), *_further_steps(store))]
 
     def run() -> None:
         admin.refuse_if_alive(app_id, "reset")
+        with KafkaProducer(broker, kafka=config.kafka) as producer:
+            for topic in memories if gone else ():
+                for partition in range(there.get(topic, 0)):
+                    for name in gone:
+                        producer.send(topic, key=memory_key(name), partition=partition)
         for topic in topics:
             admin.delete_topic(topic)
         record.store(without_unused(known))
 
     return Reset([], topics, {}, run, tuple(known.unused))
+
+
+def _further_steps(store: str) -> list[str]:
+    """The names of what the other steps of a store remember, as those of a cogroup: how many it had is not known."""
+    return [f"step of {store} {number}" for number in range(2, MOST_STEPS + 1)]
 
 
 def _record(config: Config, broker: str) -> KafkaRecord:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from headwater import StreamsBuilder, TimeWindows, Topology, TopologyError
+from headwater.streams.changes import memory_key
 from headwater.streams.kafka.reset import planned_reset_of_unused
 from headwater.streams.reset import open_reset
 from tests.kafka.broker import PATIENCE, Broker
 from tests.kafka.place import Place
+from tests.kafka.reading import records
 
 
 @pytest.fixture
@@ -98,3 +100,30 @@ def test_state_of_an_earlier_version_goes_on_and_is_checked_as_far_as_it_goes(pl
     place.delete(place.own("identity"))
     place.widen(place.source, 4)
     assert "it had 1 tasks and now has 4" in refused(place, topology(place))
+
+
+def test_what_a_store_remembered_goes_with_it_when_it_is_deleted_as_unused(place: Place) -> None:
+    """A store that comes back under its name after that is a new one: it has no time that records could be late for."""
+
+    def counting(windowed: bool) -> Topology:
+        builder = StreamsBuilder()
+        stream = builder.stream(place.source)
+        stream.group_by_key().count(store="counts")
+        if windowed:
+            windows = TimeWindows.of(timedelta(seconds=10))
+            stream.group_by_key().windowed_by(windows).count(store="windows")
+        return builder.build()
+
+    def remembered() -> set[bytes]:
+        found = {record.key(): record.value() for record in records(place.broker, place.own("operators-0-changelog"))}
+        return {key for key, value in found.items() if value is not None and key.endswith(b" windows")}
+
+    place.send(["ann"])
+    rows(place, counting(True), "windows")
+    assert remembered() == {memory_key("store windows"), memory_key("step of windows")}
+    rows(place, counting(False), "counts")
+    planned_reset_of_unused(place.config(), place.address).run()
+    assert remembered() == set()
+    place.send(["ann"])
+    counts, windows = rows(place, counting(True), "counts", "windows")
+    assert (counts, list(windows.values())) == ({"ann": 2}, [1])
