@@ -20,6 +20,7 @@ The outbox's store also keeps
 | `sequence` 00 topic 00 partition | the last sequence appended there |
 | `topic` 00 topic | the id of a topic an offset was committed of: one that was deleted and made anew is another one |
 | `output` 00 topic | the same of a topic results were written to |
+| `witness` 00 topic 00 partition | offset and checksum of a processed record: an older copy has another there |
 | `repair` 00 topic 00 partition | the last repair of an output partition that the sequence knows of |
 
 At least once skips the outbox: outputs are appended as they come, then rows and offsets are written; a crash in
@@ -42,6 +43,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -120,6 +122,8 @@ class LogConnection:
         self._output_ids: dict[str, dict[str, str]] = {}
         self._producers: dict[str, str] = {}
         self._inputs: Mapping[str, Sequence[Place]] = {}
+        # Offset and checksum of the last record of each read that is not committed yet.
+        self._last_read: dict[Place, list[tuple[int, int]]] = defaultdict(list)
         # How far the tasks' inputs have been committed.
         self._reached: dict[Place, int] = {}
         self._internal: set[str] = set()
@@ -241,7 +245,11 @@ class LogConnection:
 
     def read(self, topic: str, partition: int, offset: int, limit: int) -> list[RawRecord]:
         try:
-            return self._partition(topic, partition).read(offset, max_records=limit)
+            records = self._partition(topic, partition).read(offset, max_records=limit)
+            # Global tables, which commit nothing, are not among what tasks read.
+            if records and topic in self._read_here:
+                self._last_read[topic, partition].append((records[-1][4], _checksum(records[-1])))
+            return records
         except OutOfRange as gone:
             raise StreamsError(
                 f"{topic}-{partition}@{offset} is no longer there (the log starts at {gone.start}): retention has "
@@ -305,6 +313,8 @@ class LogConnection:
         return backend
 
     def shut(self, task_id: str, backend: RocksBackend) -> None:
+        for place in self._inputs.get(task_id, ()):
+            self._last_read.pop(place, None)
         try:
             keys = self._forgotten.pop(task_id, ())
             if keys:
@@ -340,6 +350,7 @@ class LogConnection:
         try:
             rows = _OutboxRows(backend)
             self._check_inputs(task_id, path, inputs, committed_offsets(backend), rows.ids)
+            self._check_witnesses(task_id, rows)
             self._check_outputs(spec, path, rows)
         finally:
             backend.close()
@@ -359,6 +370,24 @@ class LogConnection:
                 raise StateError(
                     f"The state of task {task_id} in {path} is older than what it committed: it has {found} of "
                     f"{topic}-{partition}, and {at} was committed. {_ANEW}"
+                )
+
+    def _check_witnesses(self, task_id: str, rows: _OutboxRows) -> None:
+        """Refuse an input that is an older copy of itself and has grown since: under offsets that were processed it has
+        other records."""
+        for place in self._inputs.get(task_id, ()):
+            if place not in rows.witnesses or rows.ids.get(place[0]) not in (None, self._id(place[0])):
+                continue
+            at, checksum = rows.witnesses[place]
+            try:
+                found = self._partition(*place).read(at, max_records=1)
+            except (OutOfRange, CorruptLog):
+                # Deleted since, or lost: what that means is told by the committed offset, and by whoever reads it.
+                continue
+            if found and found[0][4] == at and _checksum(found[0]) != checksum:
+                raise StateError(
+                    f"{place[0]}-{place[1]}@{at} is another record than the one that {self._app_id!r} has processed: "
+                    f"the topic is an older copy that has grown since, and records in it would be skipped. {_ANEW}"
                 )
 
     def _check_outputs(self, spec: TaskSpec, path: Path, rows: _OutboxRows) -> None:
@@ -554,6 +583,11 @@ class LogConnection:
         new = {topic: self._id(topic) for topic, _ in commit.changes.offsets if known.get(topic) != self._id(topic)}
         known.update(new)
         rows: dict[bytes, bytes | None] = {b"topic\0" + topic.encode(): new[topic].encode() for topic in new}
+        for place, at in commit.changes.offsets.items():
+            read = [one for one in self._last_read[place] if one[0] < at]
+            if read:
+                rows[_key(b"witness", place)] = b"%d %d" % max(read)
+                self._last_read[place] = [one for one in self._last_read[place] if one[0] >= at]
         written = self._output_ids[commit.task_id]
         for topic in outputs:
             if topic not in written:
@@ -608,6 +642,7 @@ class _OutboxRows:
         self.output_ids: dict[str, str] = {}
         self.sequences: dict[Place, int] = {}
         self.repairs: dict[Place, str] = {}
+        self.witnesses: dict[Place, tuple[int, int]] = {}
         self.pending: list[tuple[bytes, Place, int, bytes]] = []
         for key, row in backend.scan(OUTBOX, b"", None):
             kind, name = key.split(b"\0", 1)
@@ -624,8 +659,15 @@ class _OutboxRows:
                     self.sequences[place] = int(row)
                 elif kind == b"repair":
                     self.repairs[place] = row.decode()
+                elif kind == b"witness":
+                    at, checksum = row.split()
+                    self.witnesses[place] = int(at), int(checksum)
                 else:
                     self.pending.append((key, place, int(rest[0]), row))
+
+
+def _checksum(record: RawRecord) -> int:
+    return crc32(_encode(record[:4]))
 
 
 def _key(kind: bytes, place: Place) -> bytes:

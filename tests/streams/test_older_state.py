@@ -318,3 +318,24 @@ def test_a_reset_is_a_remedy_where_the_files_of_an_internal_topic_are_gone(place
     refused(place, "internal topic 'app-again-repartition' of 'app' is gone", regrouped())
     reset(place, regrouped())
     assert process(place, regrouped()) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize("topology", [counting, regrouped])
+def test_an_older_copy_of_an_input_that_has_grown_past_the_committed_offset_is_refused(
+    place: Place, topology: Callable[[], Topology]
+) -> None:
+    for number in range(10):
+        place.send("a", at=1_000 + number)
+    process(place, topology())
+    older = kept(place, "topics/in")
+    for number in range(10):
+        place.send("a", at=2_000 + number)
+    newer = process(place, topology())
+    older()
+    for number in range(30):
+        place.send("a", at=3_000 + number)
+    assert newer == {"a": 20}
+    for _ in range(2):
+        refused(place, "in-0@19 is another record than the one that 'app' has processed", topology())
+    reset(place, topology())
+    assert process(place, topology()) == {"a": 40}
