@@ -1,7 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help venv dev jars demo test damage backfill conformance-spark kill-kafka kill-spark rebalance-kafka check \
-	bench-core \
-	bench-log bench-load bench-restore bench-spark lock clean
+	bench-core bench-log bench-load bench-restore bench-spark lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -43,7 +43,8 @@ DIFFERENCES = (
         "backfill are late by as much as was fetched at once, and windows and joins drop them.",
         "While they are behind, the tasks of a worker advance together in event time (decision 013), and on Spark what "
         "a repartition brings is merged by time.",
-        "The tasks of a worker do not wait for each other. On Spark nothing changes.",
+        "The tasks of a worker do not wait for each other, and what they write is not merged. On Spark nothing "
+        "changes.",
     ),
     Difference(
         "mutating aggregators",

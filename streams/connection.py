@@ -64,16 +64,19 @@ class Standby:
     lag: int
 
 
-def merged(parts: Sequence[Sequence[T]], at: int) -> Sequence[T]:
+def merged(parts: Sequence[Sequence[T]], at: int, *, by_time: bool = True) -> Sequence[T]:
     """Records of several senders in the order of time, each sender's in its own order; their time is in field `at`.
 
-    Always the lowest of the first ones comes next; where they are equal, the first sender's.
+    Always the lowest of the first ones comes next; where they are equal, the first sender's. Without `by_time`, one
+    sender's come after the other's.
 
     >>> merged([[("a", 10), ("b", 5), ("c", 30)], [("d", 7), ("e", 20)]], 1)
     [('d', 7), ('a', 10), ('b', 5), ('e', 20), ('c', 30)]
     """
     if len(parts) == 1:
         return parts[0]
+    if not by_time:
+        return list(chain.from_iterable(parts))
     time = itemgetter(at)
     # What comes behind a later record of its own sender comes right after it. So each sender's times only rise, and to
     # sort a few rising runs is to merge them.

@@ -103,11 +103,14 @@ class LogConnection:
         *,
         renamed: Mapping[str, str | None] | None = None,
         exactly_once: bool = True,
+        by_time: bool = True,
         at: Callable[[str], Any] = lambda point: None,
     ) -> None:
         self._log = embedded
         self._app_id = app_id
         self._exactly_once = exactly_once
+        # Whether what several tasks of a commit send to a partition is merged by time.
+        self._by_time = by_time
         self._at = at
         self._group = Group(embedded, app_id)
         self._partitions: dict[Place, Partition] = {}
@@ -543,7 +546,7 @@ class LogConnection:
     def _append_all(self, place: Place, parts: Sequence[tuple[str, int, list[Any]]]) -> None:
         """Append what several tasks send to a partition, merged by time: who reads it must not find one task's records
         behind another's that are later."""
-        if len(parts) > 1 and place[0] in self._read_here:
+        if self._by_time and len(parts) > 1 and place[0] in self._read_here:
             self._at("before-append")
             records = merged([records for _, _, records in parts], RECORD_TIME)
             producers = {self._producer(task_id): sequence for task_id, sequence, _ in parts}
@@ -562,7 +565,7 @@ class LogConnection:
             self._sent.add(place)
 
     def _commit_again(self, commits: Sequence[TaskCommit]) -> None:
-        self.send(merged([commit.changes.outputs for commit in commits], OUTPUT_TIME))
+        self.send(merged([commit.changes.outputs for commit in commits], OUTPUT_TIME, by_time=self._by_time))
         self._at("before-sync")
         for place in self._sent:
             self._partition(*place).sync()

@@ -79,6 +79,7 @@ def open_app(
             directory,
             renamed=config.renamed,
             exactly_once=config.exactly_once,
+            by_time=config.compat is None,
             at=at,
         )
         try:

@@ -453,7 +453,7 @@ class Worker:
                 sets.setdefault(name or task_id, []).append(running)
         for several in sets.values():
             parts = [(running, running.task.take_outputs()) for running in several]
-            outputs = merged([part for _, part in parts], OUTPUT_TIME)
+            outputs = merged([part for _, part in parts], OUTPUT_TIME, by_time=self.config.compat is None)
             if outputs:
                 self._know_topics(outputs)
                 self._connection.send(outputs)

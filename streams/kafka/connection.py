@@ -582,7 +582,8 @@ class KafkaConnection:
 
     def _records(self, commits: Sequence[TaskCommit], now: int) -> Iterator[NewRecord]:
         # By time, over all tasks: who reads them must not find one task's records behind another's that are later.
-        yield from self._routed(merged([commit.changes.outputs for commit in commits], OUTPUT_TIME))
+        parts = [commit.changes.outputs for commit in commits]
+        yield from self._routed(merged(parts, OUTPUT_TIME, by_time=self._config.compat is None))
         for commit in commits:
             changes = commit.changes
             expired = self._expired.get(commit.task_id, {})

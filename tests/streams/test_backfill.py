@@ -27,3 +27,10 @@ def test_a_backfill_in_order_needs_no_grace(kind: str, tmp_path: Path) -> None:
 def test_a_backfill_at_least_once_loses_nothing_either(kind: str, tmp_path: Path) -> None:
     sent = records(RECORDS, seed=3)
     assert backfilled(kind, sent, tmp_path, exactly_once=False) == (expected(kind, sent), 0)
+
+
+def test_the_control_without_waiting_and_merging_drops_records_and_counts_them(tmp_path: Path) -> None:
+    sent = records(RECORDS)
+    rows, dropped = backfilled("tumbling", sent, tmp_path, compat="kafka-streams")
+    assert dropped > 0
+    assert rows != expected("tumbling", sent)
