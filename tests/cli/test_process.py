@@ -4,6 +4,7 @@ import os
 import pty
 import signal
 import subprocess
+import threading
 import sys
 import time
 from pathlib import Path
@@ -235,6 +236,9 @@ def test_a_worker_of_several_whose_step_hangs_is_replaced(headwater: Command, fo
     ) as process:
         assert process.stderr
         said = b""
+        # Whatever goes wrong, the pipe ends.
+        bound = threading.Timer(180, process.kill)
+        bound.start()
         # Twice: the one that comes in its place hangs too, as the record is still there.
         while said.count(b"died (exit code 4); starting it again") < 2:
             line = process.stderr.readline()
@@ -243,6 +247,7 @@ def test_a_worker_of_several_whose_step_hangs_is_replaced(headwater: Command, fo
         process.terminate()
         process.stderr.read()
         assert process.wait(120) in (0, 1)
+        bound.cancel()
     assert b"step 'hanging' (hangs:4) on in-0@0" in said
 
 
