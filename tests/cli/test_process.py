@@ -4,8 +4,8 @@ import os
 import pty
 import signal
 import subprocess
-import threading
 import sys
+import threading
 import time
 from pathlib import Path
 
